@@ -1,0 +1,4 @@
+"""Helpers for the course *Memory-efficient training with Adafactor*.
+
+Importing the package loads nothing heavy; each module imports what it needs where it is used.
+"""
