@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from course_lib._adafactor_checks import check_saved_groups, check_saved_state, check_settings
 from course_lib.averages import adafactor_beta2
 
 
@@ -28,19 +29,21 @@ class Adafactor(torch.optim.Optimizer):
     A ``[1, m]`` or ``[n, 1]`` matrix is factored like any other and then keeps one number *more* than it has
     entries. Averages, and the arithmetic on them, are float32, or float64 for float64 parameters.
 
-    A NaN in one entry of a gradient enters the averages of its row and column and, through their mean, the whole
-    matrix, for good: check gradients before ``step`` where that can happen.
+    A NaN in one entry of a gradient turns every entry of that parameter into NaN in the same step (through the mean
+    of the row means and the clipping) and stays in the averages for good: check gradients before ``step`` where
+    that can happen.
 
     Args:
         params: parameters or parameter groups.
         lr: learning rate, or None for the paper's relative step size.
-        eps: ``(eps1, eps2)``. ``eps1`` is added to the squared gradient; ``eps2`` is the floor under the root mean
-            square of a parameter, so that a parameter of zeros can leave zero.
+        eps: ``(eps1, eps2)``. ``eps1`` is added to the squared gradient, so that nothing is divided by zero;
+            ``eps2`` is the floor under the root mean square of a parameter, so that a parameter of zeros can move.
         clip_threshold: largest root mean square that an update may have before the learning rate, ``d`` in the paper.
         decay_rate: exponent of the decay ``beta2(t) = 1 - t**decay_rate``.
         weight_decay: share of the parameter taken off at each step, times the step size in effect.
         scale_parameter: multiply the step size by the parameter's root mean square (at least ``eps2``).
-        relative_step: take ``min(1e-2, 1/sqrt(t))`` as the step size, instead of ``lr``.
+        relative_step: take ``min(1e-2, 1/sqrt(t))`` as the step size. What a scheduler writes into ``lr`` is then
+            ignored.
         warmup_init: start the relative step size small: ``min(1e-6 * t, 1/sqrt(t))``.
 
     Raises:
@@ -69,12 +72,11 @@ class Adafactor(torch.optim.Optimizer):
             "relative_step": relative_step,
             "warmup_init": warmup_init,
         }
-        _check_settings(defaults)
-        super().__init__(params, defaults)
+        super().__init__(params, defaults)  # calls add_param_group, which checks the settings
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group of parameters, with its own settings where it names any."""
-        _check_settings({**self.defaults, **param_group})
+        check_settings({**self.defaults, **param_group})
         super().add_param_group(param_group)
         group = self.param_groups[-1]
         if any(p.is_complex() for p in group["params"]):
@@ -139,7 +141,8 @@ class Adafactor(torch.optim.Optimizer):
         U /= (_rms(U) / group["clip_threshold"]).clamp(min=1.0)
         if group["weight_decay"]:
             U += group["weight_decay"] * X
-        p.copy_(X - step_size * U)
+        U *= step_size
+        p.sub_(U)  # in the averages' dtype, rounded to the parameter's at the end
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load a state saved by ``state_dict()``, keeping its averages in float32 (or float64).
@@ -148,40 +151,34 @@ class Adafactor(torch.optim.Optimizer):
         or float16 parameter. A state saved by ``transformers.optimization.Adafactor`` is accepted too.
 
         Raises:
-            ValueError: the state belongs to another kind of optimizer, or to parameters of other shapes.
+            ValueError: the state belongs to another kind of optimizer, or to parameters of other shapes. This one is
+                then left as it was.
         """
-        final: list[dict[str, Any]] = []
+        loaded: dict[str, Any] = {}
 
-        def check_and_keep(_: torch.optim.Optimizer, loaded: dict[str, Any]) -> None:
-            self._check_loaded(loaded)
-            final.append(loaded)
+        def check(_: torch.optim.Optimizer, given: dict[str, Any]) -> None:
+            check_saved_groups(given["param_groups"], self.defaults)
+            for p, saved in _pairs(self.param_groups, given):
+                check_saved_state(p, saved, _new_state(p))
+            loaded.update(given)
 
-        # Registered last, so it sees what the user's own hooks have made of the state.
-        hook = self.register_load_state_dict_pre_hook(check_and_keep)
+        def restore(_: torch.optim.Optimizer) -> None:
+            for p, saved in _pairs(self.param_groups, loaded):
+                self.state[p] = {
+                    key: torch.as_tensor(saved[key]).to(new.device, new.dtype, copy=True)
+                    for key, new in _new_state(p).items()
+                }
+
+        # After the user's own hooks before loading, and before those after it.
+        hooks = (
+            self.register_load_state_dict_pre_hook(check),
+            self.register_load_state_dict_post_hook(restore, prepend=True),
+        )
         try:
             super().load_state_dict(state_dict)
         finally:
-            hook.remove()
-        for p, saved in _pairs(self.param_groups, final[0]):
-            like = _new_state(p)
-            self.state[p] = {
-                key: torch.as_tensor(saved[key]).to(new.device, new.dtype, copy=True) for key, new in like.items()
-            }
-
-    def _check_loaded(self, loaded: dict[str, Any]) -> None:
-        for group in loaded["param_groups"]:
-            if missing := sorted(self.defaults.keys() - group.keys()):
-                raise ValueError(
-                    f"This state was saved by another optimizer: its groups have no {', '.join(missing)}. "
-                    "Resume with the optimizer that saved it, or start this one afresh."
-                )
-        for p, saved in _pairs(self.param_groups, loaded):
-            for key, new in _new_state(p).items():
-                if key not in saved or torch.as_tensor(saved[key]).shape != new.shape:
-                    raise ValueError(
-                        f"A parameter of shape {tuple(p.shape)} needs {key!r} of shape {tuple(new.shape)}, and the "
-                        "saved state does not have it: it belongs to another optimizer or another model."
-                    )
+            for hook in hooks:
+                hook.remove()
 
 
 def _state_dtype(p: Tensor) -> torch.dtype:
@@ -221,34 +218,5 @@ def _pairs(groups: list[dict[str, Any]], loaded: dict[str, Any]) -> Iterable[tup
     """Each parameter that has a saved state, with that state. Parameters are matched by position, as torch does."""
     for group, saved_group in zip(groups, loaded["param_groups"], strict=False):
         for p, index in zip(group["params"], saved_group["params"], strict=False):
-            if index in loaded["state"]:
-                yield p, loaded["state"][index]
-
-
-def _check_settings(s: dict[str, Any]) -> None:
-    if s["lr"] is not None and s["relative_step"]:
-        raise ValueError(
-            f"lr={s['lr']} and relative_step=True were given together: with relative_step the step size is computed "
-            "and lr would be ignored. Pass relative_step=False to use lr, or leave lr=None."
-        )
-    if s["warmup_init"] and not s["relative_step"]:
-        raise ValueError(
-            "warmup_init=True shapes the relative step size, so it needs relative_step=True; it was given "
-            "relative_step=False."
-        )
-    if s["lr"] is None and not s["relative_step"]:
-        raise ValueError("lr=None with relative_step=False leaves no step size. Give lr, or pass relative_step=True.")
-    if s["lr"] is not None and s["lr"] < 0:
-        raise ValueError(f"lr must not be negative; it was {s['lr']}.")
-    if len(s["eps"]) != 2 or min(s["eps"]) < 0:
-        raise ValueError(
-            f"eps is a pair (added to the squared gradient, floor under RMS of the parameter); it was {s['eps']}."
-        )
-    if s["clip_threshold"] <= 0:
-        raise ValueError(f"clip_threshold must be above 0; it was {s['clip_threshold']}.")
-    if s["decay_rate"] > 0:
-        raise ValueError(
-            f"decay_rate is the exponent of 1 - t**decay_rate and must not be above 0; it was {s['decay_rate']}."
-        )
-    if s["weight_decay"] < 0:
-        raise ValueError(f"weight_decay must not be negative; it was {s['weight_decay']}.")
+            if saved := loaded["state"].get(index):
+                yield p, saved

@@ -16,13 +16,15 @@ def ema(values: Tensor, beta: float, bias_correction: bool = False) -> Tensor:
     ``m_t = beta * m_{t-1} + (1 - beta) * x_t`` with ``m_0 = 0``.
 
     Args:
-        values: numbers of shape ``[time, ...]``; whole numbers are averaged as floats.
+        values: numbers of shape ``[time, ...]``; whole numbers are averaged as floats, and half-precision ones in
+            float32, so that a small step is not rounded away.
         beta: decay, ``0 <= beta < 1``.
         bias_correction: divide ``m_t`` by ``1 - beta**t`` (t counted from 1), which is what the weights
             of the values seen so far add up to.
 
     Returns:
-        A new tensor of the shape of ``values``: entry ``t`` is the average after seeing ``values[: t + 1]``.
+        A new tensor of the shape (and floating dtype) of ``values``: entry ``t`` is the average after seeing
+        ``values[: t + 1]``.
 
     Raises:
         ValueError: ``beta`` is outside ``[0, 1)``, or ``values`` has no axis to average along.
@@ -34,7 +36,9 @@ def ema(values: Tensor, beta: float, bias_correction: bool = False) -> Tensor:
     if not values.is_floating_point():
         values = values.to(torch.get_default_dtype())
     averages = torch.empty_like(values)
-    average = torch.zeros_like(values[0]) if len(values) else None
+    average = torch.zeros(
+        values.shape[1:], dtype=torch.promote_types(values.dtype, torch.float32), device=values.device
+    )
     for t, value in enumerate(values, start=1):
         average = beta * average + (1 - beta) * value
         averages[t - 1] = average / (1 - beta**t) if bias_correction else average
@@ -46,14 +50,17 @@ def adafactor_beta2(t: float | Tensor, decay_rate: float = -0.8) -> float | Tens
 
     Args:
         t: step, counted from 1; a number or a tensor of steps (then the result is a tensor of that shape).
-        decay_rate: exponent, negative.
+        decay_rate: exponent, at most 0.
 
     Raises:
-        ValueError: a step below 1. The first step is step 1, where the decay is exactly 0.
+        ValueError: a step below 1 (the first step is step 1, where the decay is exactly 0), or a positive exponent,
+            which would make the decay negative.
     """
-    if bool((torch.as_tensor(t) < 1).any()):
+    if not bool((torch.as_tensor(t) >= 1).all()):
         raise ValueError(f"Steps are counted from 1, but t = {t} was given.")
-    return 1 - t**decay_rate
+    if not decay_rate <= 0:
+        raise ValueError(f"decay_rate is the exponent of 1 - t**decay_rate, at most 0; it was {decay_rate}.")
+    return 1 - t ** float(decay_rate)
 
 
 def effective_window(beta: float) -> float:

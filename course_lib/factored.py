@@ -23,13 +23,10 @@ def row_col_means(v: Tensor) -> tuple[Tensor, Tensor]:
     Raises:
         ValueError: fewer than two axes, or a negative entry.
     """
-    v = torch.as_tensor(v)
+    v = _floats(v)
     if v.ndim < 2:
         raise ValueError(f"Rows and columns need at least two axes; the shape given is {tuple(v.shape)}.")
-    if bool((v < 0).any()):
-        raise ValueError("A second moment is a mean of squares, so no entry may be negative; one is.")
-    if not v.is_floating_point():
-        v = v.to(torch.get_default_dtype())
+    _check_not_negative(v)
     return v.mean(dim=-1), v.mean(dim=-2)
 
 
@@ -43,6 +40,7 @@ def reconstruct(row: Tensor, col: Tensor) -> Tensor:
     Returns:
         Shape ``[..., n, m]``, entry ``row_i * col_j / mean(row)``; zeros where all of ``row`` is zero.
     """
+    row, col = _floats(row), _floats(col)
     overall = row.mean(dim=-1, keepdim=True)
     # Dividing first keeps tiny means (1e-30 is usual) from underflowing in the product.
     share = torch.where(overall == 0, torch.zeros_like(row), row / overall)
@@ -60,9 +58,15 @@ def i_divergence(v: Tensor, approx: Tensor) -> Tensor:
         v, approx: non-negative, of the same shape.
 
     Returns:
-        0-dim tensor, summed over all entries.
+        0-dim tensor, summed over all entries; never below 0, which rounding alone could bring about.
+
+    Raises:
+        ValueError: a negative entry in either.
     """
-    return (torch.xlogy(v, v) - torch.xlogy(v, approx) - v + approx).sum()
+    v, approx = _floats(v), _floats(approx)
+    _check_not_negative(v)
+    _check_not_negative(approx)
+    return (torch.xlogy(v, v) - torch.xlogy(v, approx) - v + approx).sum().clamp(min=0)
 
 
 def relative_error(v: Tensor, approx: Tensor) -> Tensor:
@@ -74,6 +78,18 @@ def relative_error(v: Tensor, approx: Tensor) -> Tensor:
     Returns:
         0-dim tensor, over all entries.
     """
-    size = torch.linalg.vector_norm(v)
-    error = torch.linalg.vector_norm(v - approx)
-    return torch.where(size == 0, torch.zeros_like(error), error / size)
+    v, approx = _floats(v), _floats(approx)
+    # Entries near 1e-30 are usual, and their squares would underflow.
+    largest = v.abs().max()
+    error = torch.linalg.vector_norm((v - approx) / largest) / torch.linalg.vector_norm(v / largest)
+    return torch.where(largest == 0, torch.zeros_like(error), error)
+
+
+def _floats(x: Tensor) -> Tensor:
+    x = torch.as_tensor(x)
+    return x if x.is_floating_point() else x.to(torch.get_default_dtype())
+
+
+def _check_not_negative(v: Tensor) -> None:
+    if bool((v < 0).any()):
+        raise ValueError("A second moment is a mean of squares, so no entry may be negative; one is.")
