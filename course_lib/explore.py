@@ -118,9 +118,10 @@ def predict(question_id: str) -> None:
     radio.observe(record, names="value")
     record()
     ask = widgets.HTML(f"<b>Predict.</b> {html.escape(question['question'])}")
-    listed = "".join(f"<li>{html.escape(option['text'])}</li>" for option in question["options"])
+    # Written out, since JupyterLab's sanitizer turns <ol type="A"> into 1, 2, 3.
+    listed = "<br>".join(f"{letter}. {html.escape(option['text'])}" for letter, option in _lettered(question))
     data = {
-        "text/html": f"<p><b>Predict.</b> {html.escape(question['question'])}</p><ol type='A'>{listed}</ol>",
+        "text/html": f"<p><b>Predict.</b> {html.escape(question['question'])}</p><p>{listed}</p>",
         "text/plain": "\n".join(
             [question["question"], *(f"{letter}. {option['text']}" for letter, option in _lettered(question))]
         ),
@@ -142,8 +143,8 @@ def reveal(question_id: str) -> None:
     elif chosen == right:
         lines = [f"You predicted **{chosen}**, and that is right."]
     else:
-        lines = [f"You predicted **{chosen}. {options[chosen]['text']}** {options[chosen]['belief']}"]
-    lines.append(f"The answer is **{right}. {options[right]['text']}** {options[right]['belief']}")
+        lines = [f"You predicted {_quoted(chosen, options[chosen])}"]
+    lines.append(f"The answer is {_quoted(right, options[right])}")
     if chosen != right:
         lines.append(question["next"])
     text = "\n\n".join(lines)
@@ -159,6 +160,12 @@ def questions() -> dict[str, dict[str, Any]]:
 
 def _lettered(question: dict[str, Any]) -> list[tuple[str, dict[str, str]]]:
     return list(zip(LETTERS, question["options"], strict=True))
+
+
+def _quoted(letter: str, option: dict[str, str]) -> str:
+    """An option in bold, as a sentence, and what it says about the matter."""
+    stop = "" if option["text"].endswith((".", "!", "?")) else "."
+    return f"**{letter}. {option['text']}{stop}** {option['belief']}"
 
 
 def _widget(widgets: Any, name: str, spec: Any, start: Any) -> Any:

@@ -136,8 +136,8 @@ def test_predict_records_the_choice_and_reveal_quotes_it(shown, bank):
     assert "<b>B</b>" in note.value
     explore.reveal("q")
     text = shown[-1][0]["text/plain"]
-    assert text.startswith("You predicted B. option b belief b.")
-    assert "The answer is C. option c belief c." in text and text.endswith("Look again.")
+    assert text.startswith("You predicted B. option b. belief b.")
+    assert "The answer is C. option c. belief c." in text and text.endswith("Look again.")
 
 
 def test_reveal_of_a_right_prediction(shown, bank):
