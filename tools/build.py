@@ -1,0 +1,94 @@
+"""Build the course: `build.py` for all of it, `build.py 04 05` for these lessons.
+
+Each lesson's source becomes an executed notebook; glossary, question bank, pictures and README's course map follow.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import checks
+import course as course_list
+import execution
+import glossary
+import notebook
+import pictures
+import questions
+import readme
+from course import ROOT, Course, CourseError, Lesson
+
+
+def check_sources(course: Course, lessons: Sequence[Lesson], bank: questions.Bank) -> None:
+    """What can be said about these lessons without running them.
+
+    Raises:
+        CourseError: everything that is wrong.
+    """
+    made = {lesson: notebook.from_source(course, lesson) for lesson in lessons}
+    problems = bank.problems_of(lessons) + glossary.check(course, lessons, glossary.terms(course))
+    for lesson, unrun in made.items():
+        problems += checks.check(unrun, lesson.name, course.root) + questions.check_calls(unrun, lesson, bank)
+    if problems:
+        raise CourseError(*problems)
+
+
+def build_lesson(course: Course, lesson: Lesson) -> float:
+    """Execute a lesson, and store its notebook and picture if it keeps every rule; returns the peak memory in MiB.
+
+    Raises:
+        CourseError: a cell failed, or a rule is broken; then nothing is written.
+    """
+    made = notebook.from_source(course, lesson)
+    peak = execution.execute(made, lesson.name)
+    made.metadata = notebook.METADATA  # without the version of Python that the kernel reports
+    if problems := checks.clean(made, lesson.name) + checks.check(made, lesson.name, course.root):
+        raise CourseError(*problems)
+    pictures.export_lesson(course, lesson, made)
+    course_list.write(course.notebook(lesson), notebook.text(made))
+    return peak
+
+
+def build(root: Path, ids: Sequence[str], run: bool = True) -> None:
+    """Build the lessons with these ids, or everything, in the folder `root`; with `run=False` check the sources only.
+
+    Raises:
+        CourseError: what is wrong.
+    """
+    course = course_list.load(root)
+    lessons = course.select(ids) if ids else list(course.written)
+    bank = questions.load(course)
+    check_sources(course, lessons, bank)
+    if not run:
+        return
+    questions.export(course, bank)
+    glossary.export(course, glossary.terms(course))
+    problems = []
+    for lesson in lessons:
+        print(f"{lesson.label} …", flush=True)
+        try:
+            build_lesson(course, lesson)
+        except CourseError as error:
+            problems.append(str(error))
+    if not ids:
+        pictures.export_drawn(root / "images", pictures.drawn())
+    readme.export(course)
+    if problems:
+        raise CourseError(*problems)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("lessons", nargs="*", help="ids of lessons, such as 04; all if none is given")
+    parser.add_argument("--no-execute", action="store_true", help="check the sources only, and write nothing")
+    options = parser.parse_args()
+    try:
+        build(ROOT, options.lessons, run=not options.no_execute)
+    except CourseError as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""The parts of README that come from the list of lessons."""
+
+from __future__ import annotations
+
+import html
+import re
+
+import notebook
+import pictures
+from course import Course, CourseError, Lesson, write
+
+BEGIN = "<!-- course map: written by the build from sources/course.yaml -->"
+END = "<!-- end of the course map -->"
+
+
+def course_map(course: Course) -> str:
+    """The table of lessons: picture, title and summary, minutes."""
+    rows = ["| | Lesson | Minutes |", "|---|---|---:|"]
+    for lesson in course.lessons:
+        path = course.notebook(lesson)
+        title = f"[{lesson.label}](notebooks/{path.name})" if path.exists() else lesson.label
+        rows.append(f"| {_picture(course, lesson)} | **{title}**<br>{lesson.summary} | {lesson.minutes} |")
+    total = sum(lesson.minutes for lesson in course.lessons)
+    rows.append(f"| | | {total // 60} h {total % 60:02d} |")
+    route = " → ".join(course.short_route)
+    minutes = sum(lesson.minutes for lesson in course.select(course.short_route))
+    return "\n".join(rows) + f"\n\nThe short route, in {minutes} minutes: {route}."
+
+
+def _picture(course: Course, lesson: Lesson) -> str:
+    """The lesson's picture as HTML with its description, or nothing."""
+    path, picture = course.notebook(lesson), course.picture(lesson)
+    if not path.exists() or not picture.exists() or (output := pictures.of_lesson(notebook.read(path))) is None:
+        return ""
+    alt = html.escape(pictures.alt(output), quote=True).replace("|", "&#124;")
+    return f'<img src="images/{picture.name}" width="240" alt="{alt}">'
+
+
+def with_map(text: str, course: Course) -> str:
+    """`text` of README with the course map between its markers.
+
+    Raises:
+        CourseError: the markers are missing.
+    """
+    pattern = re.compile(f"{re.escape(BEGIN)}.*?{re.escape(END)}", re.DOTALL)
+    if not pattern.search(text):
+        raise CourseError(f"README.md needs the two lines {BEGIN} and {END}; the course map goes between them.")
+    return pattern.sub(lambda _: f"{BEGIN}\n\n{course_map(course)}\n\n{END}", text)
+
+
+def export(course: Course) -> None:
+    """Bring the course map in README up to date."""
+    path = course.root / "README.md"
+    write(path, with_map(path.read_text(encoding="utf-8"), course))
