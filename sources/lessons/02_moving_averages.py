@@ -123,6 +123,7 @@ predict("02-window")
 # %% tags=["answer"]
 weights = ema(torch.eye(1000, dtype=torch.float64), 0.99)[-1]  # oldest first
 ages = torch.arange(1000, 0, -1)  # the newest counts as 1
+print("The weights of β = 0.99:")
 print(f"mean age: {weights @ ages.double():.1f} steps")
 print(f"weight older than 100 steps: {weights[:-100].sum():.3f}")
 fig, alt = pictures.window_against_cut(weights, window=100)
@@ -184,6 +185,7 @@ predict("02-zero-start")
 
 # %% tags=["answer"]
 kept = ema(torch.ones(500), 0.99)
+print("The average:")
 print(f"after the first value: {kept[0]:.3f}")
 print(f"after ten values:      {kept[9]:.3f}")
 fig, alt = pictures.zero_start(kept, beta=0.99, step=10)
@@ -329,6 +331,7 @@ predict("02-growing-decay")
 # %% tags=["answer"]
 steps = torch.arange(1, 100_001, dtype=torch.float64)
 passes = int(steps[beta2(steps) > 0.999][0])
+print("Adafactor's decay:")
 for step in (1, 1_000, passes - 1, passes):
     print(f"β₂({step:,}) = {beta2(step):.7f}")
 windows = {"Adafactor, β₂(t)": 1 / (1 - beta2(steps)), "Adam, β₂ = 0.999": torch.full_like(steps, 1000)}
@@ -425,6 +428,7 @@ torch.testing.assert_close(state["square_avg"], ema(G**2, 0.99)[-1])
 with_minus_one = ema_varying(noisy, lambda t: averages.adafactor_beta2(t, decay_rate=-1.0))
 plain_mean = noisy.cumsum(dim=0) / torch.arange(1, 301)
 torch.testing.assert_close(with_minus_one, plain_mean)
+print("What you should find:")
 print("first three averages:", with_minus_one[:3])
 print("With exponent -1 it is the plain mean of all values so far: it never forgets.")
 

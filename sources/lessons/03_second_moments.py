@@ -31,6 +31,7 @@ layer = torch.nn.Linear(512, 1024, bias=False)
 optimizer = torch.optim.AdamW(layer.parameters())
 layer(torch.randn(8, 512)).square().mean().backward()
 optimizer.step()
+print("AdamW keeps for the weight:")
 for name, value in optimizer.state[layer.weight].items():
     print(f"{name:10}  shape {tuple(value.shape)!s:12}  {value.numel():>7,} numbers")
 reveal("03-linear-state")

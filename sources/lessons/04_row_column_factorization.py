@@ -71,6 +71,7 @@ predict("04-exact")
 
 # %% tags=["answer"]
 V_hat = torch.outer(R, C) / R.mean()
+print("The product:")
 print(V_hat)
 reveal("04-exact")
 
@@ -227,6 +228,7 @@ predict("04-spike")
 spiked = rank_one.clone()
 spiked[4, 3] *= 10_000
 ratio = product(spiked) / spiked
+print("The product, beside the matrix:")
 print(f"the entry itself:      {ratio[4, 3]:.2f} of its value")
 print(f"others in its row:     {ratio[4, 0]:.1f} times too large")
 print(f"others in its column:  {ratio[0, 3]:.1f} times too large")
@@ -314,6 +316,7 @@ assert torch.allclose(V.mean(-1), R, rtol=1e-12) and torch.allclose(V.mean(-2), 
 
 # %% tags=["answer"]
 first, second = torch.diag(torch.tensor([1.0, 0.0])), torch.diag(torch.tensor([0.0, 1.0]))
+print("What you should find:")
 print("average of the two V̂:   ", ((product(first) + product(second)) / 2).tolist())
 print("V̂ of the averaged matrix:", product((first + second) / 2).tolist())
 
@@ -361,6 +364,7 @@ torch.testing.assert_close(V_hat, factored.reconstruct(*factored.row_col_means(V
 predict("04-conv")
 
 # %% tags=["answer"]
+print("Numbers kept:")
 show_kept("3 × 3 convolution", 8, 6, 3, 3)
 show_kept("1 × 1 convolution", 64, 32, 1, 1)
 reveal("04-conv")
@@ -388,6 +392,7 @@ for name, V in moments.train_and_collect().items():
 print(len(fits), "matrices, from", next(iter(fits)), "to", next(reversed(fits)))
 
 # %% tags=["answer", "varies"]
+print("How far off the product is in each matrix:")
 fig, alt = fit_quality.error_ranges(fits)
 figures.show(fig, alt=alt)
 reveal("04-worst")
@@ -400,6 +405,7 @@ reveal("04-worst")
 share = {name: fit_quality.within_factor_two(V, V_hat) for name, (V, V_hat) in fits.items()}
 divergence = {name: factored.i_divergence(V, V_hat) / V.sum() for name, (V, V_hat) in fits.items()}
 typical = {name: 2 ** (V_hat / V).log2().abs().median() for name, (V, V_hat) in fits.items()}
+print("Each matrix:")
 print(f"{'matrix':26}   shape     I-divergence  relative error  typical factor  within 2×")
 for name, (V, V_hat) in fits.items():
     shape, relative = "×".join(map(str, V.shape)), factored.relative_error(V, V_hat)

@@ -182,6 +182,7 @@ predict("05-first-step")
 # %% tags=["answer"]
 G = examples["attention"].grad.double()
 U = first_update(G, factoring=False, d=inf)
+print("Over all entries:")
 print(f"|G| from {G.abs().min():.0e} to {G.abs().max():.0e}")
 print(f"|U| from {U.abs().min():.6f} to {U.abs().max():.6f}")
 reveal("05-first-step")
@@ -225,6 +226,7 @@ predict("05-clip")
 
 # %% tags=["answer"]
 before, after = first_update(G, d=inf), first_update(G, d=1.0)
+print("The diagonal of U:")
 print("before:", before.diag().numpy().round(6).tolist())
 print("after: ", after.diag().numpy().round(6).tolist())
 print(f"The RMS was {rms(before):.2f}, and is {rms(after):.2f}.")
@@ -453,6 +455,7 @@ for eps in ((1e-30, 1e-3), (1e-3, 1e-30)):
 predict("05-nan")
 
 # %% tags=["answer"]
+print("After a step with one NaN, and one without:")
 for optimizer_class in (torch.optim.AdamW, adafactor.Adafactor):
     p = torch.nn.Parameter(torch.ones(3, 4))
     optimizer = optimizer_class([p])
