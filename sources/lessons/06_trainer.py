@@ -103,7 +103,7 @@ def draw(share=0.68, classes=2, run=True):
     return picture.update(share, classes, run=(0.6, 0.5) if run else None)
 
 
-share = Slider(0.1, 1.0, step=0.01, label="share of the most frequent class")
+share = Slider(0.1, 1.0, step=0.01, label="most frequent class")
 explore(draw, share=share, classes=Choice((2, 3, 4, 5, 6)), run=Switch("show a run with accuracy 0.6 and F1 0.5"))
 
 # %% [markdown]
