@@ -28,7 +28,9 @@ OWN_SETUP = {"MPLBACKEND", "COURSE_TIER", "COURSE_DEVICE"}
 def environment(sandbox: Path) -> dict[str, str]:
     """The variables a kernel gets: no GPU, which makes the tier the small one, and none of the caller's setup."""
     variables = {name: value for name, value in os.environ.items() if name not in OWN_SETUP}
-    return {**variables, "CUDA_VISIBLE_DEVICES": "", "IPYTHONDIR": str(sandbox / "ipython")}
+    # Passive, as in the Makefile: threads that spin while they wait are ruinous on cores that others use too.
+    own = {"CUDA_VISIBLE_DEVICES": "", "OMP_WAIT_POLICY": "PASSIVE", "IPYTHONDIR": str(sandbox / "ipython")}
+    return {**variables, **own}
 
 
 def execute(notebook: NotebookNode, name: str) -> float:

@@ -10,6 +10,7 @@ import warnings
 from functools import partial
 from math import log
 from statistics import median
+from types import SimpleNamespace
 from unittest import mock
 
 import torch
@@ -38,16 +39,24 @@ for kind in ("adamw", "rmsprop", "adafactor_torch"):
 figures.show(*switch_card.draw())
 
 # %% [markdown]
-# Everything is on. Above all RMS scaling, and that cannot be switched off: torch's class multiplies by RMS(X),
-# always. Its `lr` is the cap of the relative step size, 0.01 unless you say otherwise. So the rate that you found in
-# lesson 06 will not do here. Which one will?
+# Everything is on. RMS scaling cannot even be switched off: torch's class multiplies by RMS(X), always. Its `lr` is the
+# cap of the relative step size. So the rate that you found in lesson 06 will not do here. Which one will? (torch has
+# had this class since version 2.5.)
+
+# %%
+import inspect
+
+from torch.optim import Adafactor
+
+for name, setting in inspect.signature(Adafactor).parameters.items():
+    if name != "params":
+        print(f"{name} = {setting.default}", end="   ")
 
 # %%
 predict("07-rate")
 
 
 # %% tags=["answer"]
-from torch.optim import Adafactor
 from transformers.optimization import Adafactor as Transformers
 
 
@@ -60,7 +69,7 @@ def first_step(make, size=0.05):
 
 print("The first step at RMS(X) = 0.05:")
 by_trainer = partial(Transformers, scale_parameter=False, relative_step=False)
-print(f"as Trainer has it, rate 0.001   {first_step(partial(by_trainer, lr=1e-3)):.5f}")
+print(f"as Trainer has it, rate 0.001   {first_step(partial(by_trainer, lr=1e-3)):.7f}")
 for lr in (5e-5, 1e-3, 1e-2, 2e-2):
     print(f"torch, lr = {lr:<8g}            {first_step(partial(Adafactor, lr=lr)):.7f}")
 assert abs(first_step(partial(Adafactor, lr=2e-2)) - 1e-3) < 1e-12
@@ -92,9 +101,8 @@ def first_moves(make):
     model, start = task.model(seed=0).eval(), task.model(seed=0)
     model(**rows).loss.backward()
     make(model.parameters()).step()
-    return {
-        name: rms(p - start.get_parameter(name)) for name, p in model.named_parameters() if "k_lin.bias" not in name
-    }
+    moved = {name: rms(p - start.get_parameter(name)) for name, p in model.named_parameters()}
+    return {name: move for name, move in moved.items() if "k_lin.bias" not in name}
 
 
 # %% [markdown]
@@ -287,8 +295,8 @@ for masked in (True, False):
     assert not masked or abs(probabilities[0] - probabilities[1]) < 0.02
 
 # %% [markdown]
-# With the mask, padding changes nothing. Without it, the answer depends on how long the *other* rows of the batch
-# happen to be. No error says so; the scores are a little worse, and nobody knows why.
+# With the mask, padding changes nothing. Without it, the answer for one row depends on how long the *other* rows of
+# its batch happen to be. No error says so.
 
 # %% [markdown]
 # ### Training mode
@@ -492,8 +500,6 @@ assert 3 * Epoch.plan(1000, 16, processes=2, accumulation=4).steps == 24
 # behind every step there are as many **scheduler ticks** as there are processes. Is that so?
 
 # %%
-import inspect
-
 from accelerate.scheduler import AcceleratedScheduler
 
 for line in inspect.getsource(AcceleratedScheduler.step).splitlines():
@@ -504,8 +510,8 @@ for line in inspect.getsource(AcceleratedScheduler.step).splitlines():
 predict("07-ticks")
 
 # %% [markdown]
-# We can make Accelerate believe that there are more processes, for as long as we look at a scheduler. Eight steps
-# each, a schedule made for eight:
+# We can make the scheduler believe that there are more processes than one. Eight steps each, a schedule made for
+# eight:
 
 
 # %%
@@ -515,7 +521,8 @@ def rates_with(processes, steps=8, planned=8):
     schedule = get_scheduler("linear", optimizer, 0, planned)
     optimizer, schedule = accelerator.prepare(optimizer, schedule)
     rates = []
-    with mock.patch.dict(accelerator.state.__dict__, num_processes=processes):  # pretended
+    pretended = SimpleNamespace(num_processes=processes)
+    with mock.patch("accelerate.scheduler.AcceleratorState", lambda: pretended):
         for _ in range(steps):
             rates.append(schedule.get_last_lr()[0])
             accelerator.backward(X.sum())
@@ -528,7 +535,7 @@ def rates_with(processes, steps=8, planned=8):
 # %% tags=["answer"]
 print("Rates of eight steps:")
 for processes in (1, 2, 4):
-    print(f"{processes} processes: ", " ".join(f"{rate:.2f}" for rate in rates_with(processes)))
+    print(f"processes: {processes}  ", " ".join(f"{rate:.2f}" for rate in rates_with(processes)))
 assert rates_with(4) == [0.08, 0.04, 0, 0, 0, 0, 0, 0]
 reveal("07-ticks")
 
@@ -672,7 +679,7 @@ for size in (1.0, 1e-2, 1e-3):
 #   [`AcceleratedScheduler`, `BatchSamplerShard`](https://huggingface.co/docs/accelerate/package_reference/torch_wrappers),
 #   [batches and learning rates on several
 #   devices](https://huggingface.co/docs/accelerate/concept_guides/performance).
-# - Data parallelism: Li et al. 2020, [arXiv 2006.15704](https://arxiv.org/abs/2006.15704). Mixed precision: Micikevicius
-#   et al. 2018, [arXiv 1710.03740](https://arxiv.org/abs/1710.03740).
+# - Data parallelism: Li et al. 2020, [arXiv 2006.15704](https://arxiv.org/abs/2006.15704). Mixed precision:
+#   Micikevicius et al. 2018, [arXiv 1710.03740](https://arxiv.org/abs/1710.03740).
 # - Accumulation in Trainer: [transformers#47688](https://github.com/huggingface/transformers/issues/47688). Processes
 #   from a notebook: [accelerate#166](https://github.com/huggingface/accelerate/issues/166).
