@@ -14,7 +14,7 @@ SHOWN = 2500  # dots; a matrix with more entries is thinned out evenly
 
 
 class FirstStep:
-    """One dot for each entry, gradient against update, both on log axes. Updating it redraws quickly."""
+    """One dot for each entry shown, gradient against update, both on log axes. Updating it redraws quickly."""
 
     def __init__(self) -> None:
         self.fig, self.ax = figures.subplots(height=4.4)
@@ -54,13 +54,15 @@ class FirstStep:
         self.dots.set(markersize=11 if few else 3.5, alpha=0.9 if few else 0.35)
         ends = np.array([g.min(), g.max()])
         # Of many entries, the very smallest would take up half of the axis.
-        self.ax.set_xlim((g.min() if few else np.quantile(g, 0.01)) / 3, g.max() * 3)
+        left = (g.min() if few else np.quantile(g, 0.01)) / 3
+        self.ax.set_xlim(left, g.max() * 3)
         self.plain.set_data(ends, ends * rms / rms_g)
         self.plain_label.set_position((ends[1], 1.5 * ends[1] * rms / rms_g))
         size = f"RMS of the update {_number(rms)}, largest entry {_number(u.max())}"
         self.ax.set_title(f"{name}: {setting}\n{size}; {near:.0%} within a factor of 2 of 1")
+        shown = _shown(every, outside=bool(np.any((g < left) | (u < BOTTOM) | (u > TOP))), zeros=len(g) < G.size)
         return self.fig, (
-            f"{name}: {setting}. Size of the gradient against size of the update, one dot for each entry, log axes. "
+            f"{name}: {setting}. Size of the gradient against size of the update, {shown}, log axes. "
             f"{size}; {near:.0%} of the entries lie within a factor of 2 of 1. The largest entry of the gradient is "
             f"{g.max():.1g}."
         )

@@ -40,10 +40,10 @@ STAGES = (
     Stage(0, UPPER, ("G",), "gradients", "1  gradient", "G"),
     Stage(1, UPPER, ("squared",), "muted", "2  square", "G² + ε₁"),
     Stage(2, UPPER, ("R", "C"), "row", "3  average", "means of rows, columns"),
-    Stage(3, UPPER, ("V",), "muted", "4  multiply", r"$\hat{V}$ = R · C / mean(R)"),
+    Stage(3, UPPER, ("V_hat",), "muted", "4  multiply", r"$\hat{V}$ = R · C / mean(R)"),
     Stage(0, LOWER, ("U",), "adafactor", "5  divide", r"U = G / $\sqrt{\hat{V}}$"),
     Stage(1, LOWER, ("clipped",), "adafactor", "6  clip", "U / max(1, RMS(U) / d)"),
-    Stage(2, LOWER, ("step",), "adafactor", "7  scale", r"α U,  α = $\rho_t$ · RMS(X)"),
+    Stage(2, LOWER, ("step",), "adafactor", "7  scale", r"α U,  α = $\rho_t$ · max(ε₂, RMS(X))"),
     Stage(3, LOWER, ("X",), "weights", "8  subtract", "new X = X − α U"),
 )
 
@@ -52,8 +52,8 @@ def draw(**computed: Tensor) -> tuple[Figure, str]:
     """The eight stages. A stage shows its numbers once they are given; the newest one is framed.
 
     Args:
-        **computed: of one 2 × 2 parameter, what is known so far: ``G``, ``squared``, ``V``, ``U``, ``clipped``,
-            ``step`` and the new ``X``, each ``[2, 2]``; row means ``R`` and column means ``C``, each ``[2]``.
+        **computed: of one 2 × 2 parameter, what is known so far: ``G``, ``squared``, ``V_hat``, ``U``,
+            ``clipped``, ``step`` and the new ``X``, each ``[2, 2]``; row means ``R`` and column means ``C``, each ``[2]``.
 
     Returns:
         The figure and its description.
@@ -83,11 +83,11 @@ def adafactor_pipeline() -> tuple[Figure, str]:
     G = X / 10
     squared = G.square() + 1e-30
     R, C = factored.row_col_means(squared)  # β₂(1) = 0: the averages are these means
-    V = factored.reconstruct(R, C)
-    U = G / V.sqrt()
+    V_hat = factored.reconstruct(R, C)
+    U = G / V_hat.sqrt()
     clipped = U / U.square().mean().sqrt().clamp(min=1.0)
     step = 1e-2 * X.square().mean().sqrt() * clipped
-    return draw(G=G, squared=squared, R=R, C=C, V=V, U=U, clipped=clipped, step=step, X=X - step)
+    return draw(G=G, squared=squared, R=R, C=C, V_hat=V_hat, U=U, clipped=clipped, step=step, X=X - step)
 
 
 def _draw_stage(ax: Axes, stage: Stage, computed: dict[str, Tensor]) -> None:
@@ -99,8 +99,8 @@ def _draw_stage(ax: Axes, stage: Stage, computed: dict[str, Tensor]) -> None:
         _draw_margins(ax, x - 0.93, y - 0.52, computed)
         return
     matrix = computed.get(stage.needs[0])
-    # Solid lines for what lasts, dashed ones for what is thrown away after the step.
-    line = "-" if stage.color in ("gradients", "weights") else "--"
+    # Solid lines for what lasts, dashed ones for what each step makes anew, the gradient among it.
+    line = "-" if stage.color == "weights" else "--"
     for i, j in np.ndindex(2, 2):
         corner = (x + (j - 1) * CELL_WIDTH, y - i * CELL_HEIGHT)
         _draw_cell(ax, corner, None if matrix is None else matrix[i, j], stage.color, line)
@@ -141,7 +141,7 @@ def _lead_to(ax: Axes, stage: Stage, color: str) -> None:
         start, end = -1.3, -0.7
         if stage.needs == ("R", "C"):
             end = -0.95
-        elif stage.needs == ("V",):
+        elif stage.needs == ("V_hat",):
             start = -0.9
         _arrow(ax, (x + start, y), (x + end, y), color)
         return

@@ -72,14 +72,14 @@ by_trainer = partial(Transformers, scale_parameter=False, relative_step=False)
 print(f"as Trainer has it, rate 0.001   {first_step(partial(by_trainer, lr=1e-3)):.7f}")
 for lr in (5e-5, 1e-3, 1e-2, 2e-2):
     print(f"torch, lr = {lr:<8g}            {first_step(partial(Adafactor, lr=lr)):.7f}")
-assert abs(first_step(partial(Adafactor, lr=2e-2)) - 1e-3) < 1e-12
 reveal("07-rate")
 
 # %% [markdown]
 # torch's step size is $\min(\mathrm{lr}, 1/\sqrt t) \cdot \max(\varepsilon_2, \mathrm{RMS}(X))$. To go as far as a
-# rate without RMS scaling, **divide that rate by RMS(X)**. The cap 1/√t falls below 0.02 only at step 2,500:
+# rate without RMS scaling, **divide that rate by RMS(X)**. The cap 1/√t falls below 0.02 only after step 2,500:
 
 # %%
+assert abs(first_step(partial(Adafactor, lr=1e-3 / 0.05)) - 1e-3) < 1e-12
 print("1/√t at step 2,500:", 2500**-0.5)
 
 # %% [markdown]
@@ -200,7 +200,7 @@ together = sum(line["learning_rate"] for line in history)
 print(f"all rates together {together:.2f}, times the matrices' size {together * typical:.3f}")
 as_in_06 = task.learning_rate * (len(history) + 1) / 2
 print(f"all rates together as Trainer has it:            {as_in_06:.3f}")
-assert abs(together * typical / as_in_06 - 1) < 1e-3
+assert abs(together * typical / as_in_06 - 1) < 0.02
 
 # %% [markdown]
 # On the left the loss falls. On the right the area is now a length in units of the tensor's *own size*. Multiplied by
@@ -262,7 +262,8 @@ print(f"{memory.state_size(optimizer).elements / parameters:.2f} numbers kept pe
 # ## Find the faults
 #
 # A loop as it is often shown. The model comes from `from_pretrained`, optimizer, loader and scheduler have just been
-# made. It runs, no error. What is missing? There are three things at least.
+# made. It runs, no error. What is missing? Three things at least: write them down before you
+# read on.
 #
 # ```python
 # for batch in train_loader:
@@ -441,8 +442,8 @@ for pieces in (1, 2, 4):
 # %% [markdown]
 # ## Several processes
 #
-# In your own loop you could run it on two GPUs without changing a line: that is what `prepare` is for. We stay with
-# one process here. But how such a loop counts, you should know before you meet it.
+# Your loop would run on two GPUs without a change: that is what `prepare` is for. We stay with one process here. But
+# how such a loop counts, you should know before you meet one.
 #
 # > **data parallelism** — several processes, each with a copy of the model and batches of its own; they average their
 # > gradients before each step, so that all copies stay equal.
@@ -465,12 +466,15 @@ from torch.utils.data import BatchSampler
 batches = BatchSampler(range(1000), batch_size=16, drop_last=False)
 hands = [list(BatchSamplerShard(batches, num_processes=2, process_index=p)) for p in range(2)]
 print("Dealt out to two processes:")
-print(f"{len(batches)} batches, {len(hands[0])} and {len(hands[1])} for each")
-print("the last of process 1 begins again with rows", hands[1][-1][:3], "…")
-print(f"32 in groups of 4: {count_steps(True, batches=32)} steps in an epoch, 3 epochs: {3 * count_steps(True, 32)}")
-print(f"33 in groups of 4: {count_steps(True, batches=33)} steps, as the epoch ends with one")
-assert len(hands[0]) == len(hands[1]) == 32 and count_steps(True, 32) == 8 and count_steps(True, 33) == 9
+each = len(hands[0])
+print(f"{len(batches)} batches, {each} and {len(hands[1])} for each; the last begins with row {hands[1][-1][0]} again")
+print(f"{each} in groups of 4: {count_steps(True, each)} steps in an epoch, {3 * count_steps(True, each)} in three")
+print(f"one more, {each + 1} in groups of 4: {count_steps(True, each + 1)} steps")
 reveal("07-steps")
+
+# %%
+assert len(hands[1]) == each
+assert [count_steps(True, n) for n in (each, each + 1)] == [each // 4, each // 4 + 1]
 
 # %% [markdown]
 # Three divisions, each rounded up: rows to batches, batches to processes, batches to steps. In the picture each lane
@@ -490,14 +494,14 @@ def draw(processes=2, accumulation=4, rows=1000):
 explore(
     draw,
     processes=Slider(1, 4),
-    accumulation=Slider(1, 8, label="accumulation: backwards to a step"),
+    accumulation=Slider(1, 8, label="backwards to a step"),
     rows=Slider(40, 1200, step=40, label="rows of the data set"),
 )
 assert 3 * Epoch.plan(1000, 16, processes=2, accumulation=4).steps == 24
 
 # %% [markdown]
-# (Widths show the order of calls, not their time.) Steps shrink: two processes see twice as many rows for each. But
-# behind every step there are as many **scheduler ticks** as there are processes. Is that so?
+# (Widths show the order of calls, not their time.) Steps become fewer: with two processes each has twice as many rows.
+# But behind every step there are as many **scheduler ticks** as there are processes. Is that so?
 
 # %%
 from accelerate.scheduler import AcceleratedScheduler
@@ -516,7 +520,7 @@ predict("07-ticks")
 
 # %%
 def rates_with(processes, steps=8, planned=8):
-    X = torch.nn.Parameter(torch.ones(2, 2))
+    X = torch.nn.Parameter(torch.ones(2, 2, device=accelerator.device))
     optimizer = Adafactor([X], lr=0.08)
     schedule = get_scheduler("linear", optimizer, 0, planned)
     optimizer, schedule = accelerator.prepare(optimizer, schedule)
@@ -536,7 +540,6 @@ def rates_with(processes, steps=8, planned=8):
 print("Rates of eight steps:")
 for processes in (1, 2, 4):
     print(f"processes: {processes}  ", " ".join(f"{rate:.2f}" for rate in rates_with(processes)))
-assert rates_with(4) == [0.08, 0.04, 0, 0, 0, 0, 0, 0]
 reveal("07-ticks")
 
 # %% [markdown]
@@ -545,6 +548,7 @@ reveal("07-ticks")
 # processes**.
 
 # %%
+assert rates_with(4) == [0.08, 0.04, 0, 0, 0, 0, 0, 0]
 epoch = Epoch.plan(1000, 16, processes=2, accumulation=4)
 planned = epoch.steps * 2
 print(f"{epoch.steps} steps on 2 processes, planned for {planned}:", end=" ")
@@ -559,8 +563,8 @@ torch.testing.assert_close(torch.tensor(rates), 0.08 * (1 - torch.arange(8) / 8)
 # > gradients and the optimizer state keep 32.
 
 # %% [markdown]
-# `Accelerator(mixed_precision="bf16")` is all it takes, or `"fp16"` on older GPUs. There `accelerator.backward` also
-# enlarges the loss, so that small gradients do not vanish. Again it is tempting to think that the state is halved.
+# `Accelerator(mixed_precision="bf16")` is all it takes, or `"fp16"` on older GPUs, where `accelerator.backward` also
+# enlarges the loss, so that small gradients do not vanish. It is tempting to think that **bf16 halves the state**.
 # Look at yours:
 
 # %% tags=["varies"]
@@ -635,8 +639,8 @@ for name, make in (
     print(name, [[round(x, 4) for x in row] for row in new_values(make, torch.ones(2, 2), G)])
 
 # %% [markdown]
-# 1e-60 is no 32-bit number: it becomes 0, and 0 divided by it is NaN. A single rare token is enough, and the loss is
-# NaN from the second step on. **Leave torch's ε₁ alone.**
+# 1e-60 is no 32-bit number: it becomes 0, and 0 divided by it is NaN. So all tokens that are not in the first batch
+# have NaN for a row, and when one of them comes up, the loss is NaN too. **Leave torch's ε₁ alone.**
 
 # %% [markdown]
 # The default is no constant either, but the resolution of the parameters' type. For `bfloat16` parameters that is
