@@ -1,8 +1,11 @@
 """The pictures of lesson 05: what they write must be what was computed."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 import torch
+from matplotlib.colors import to_hex
 
 from course_lib import figures
 from course_lib.diagrams import pipeline, step_sizes
@@ -43,6 +46,16 @@ def test_stages_fill_up_and_the_marks_come_with_them():
     assert alt.endswith("Marked: 3 as EMA.")
 
 
+def test_only_parameters_and_averages_have_the_solid_frames_of_what_lasts():
+    fig, _ = pipeline.adafactor_pipeline()
+    cells = [patch for patch in fig.axes[0].patches if patch.get_height() == pipeline.CELL_HEIGHT]
+    solid = [to_hex(cell.get_edgecolor()) for cell in cells if cell.get_linestyle() == "-"]
+    # By the paper's Algorithm 4, R and C of a 2 × 2 matrix are two numbers each, and X has four.
+    expected = {"row": 2, "col": 2, "weights": 4}
+    assert Counter(solid) == {figures.COLORS[key].lower(): count for key, count in expected.items()}
+    assert len(cells) == 2 + 2 + 4 * 7
+
+
 def test_entries_of_a_matrix_stand_in_their_rows_and_columns():
     fig, _ = pipeline.draw(G=torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
     place = {text.get_text(): text.get_position() for text in fig.axes[0].texts}
@@ -81,6 +94,19 @@ def test_first_step_of_a_large_matrix_is_thinned_out_but_counted_in_full():
     _, alt = picture.update(G, U, "large")
     assert 2000 < len(picture.dots.get_data()[0]) <= 5000
     assert "75% of the entries" in alt and "largest entry 10" in alt
+    assert "one dot for each entry shown (evenly thinned), log axes" in alt
+
+
+def test_first_step_says_which_entries_have_no_dot():
+    def shown(G, U):
+        _, alt = FirstStep().update(torch.tensor(G), torch.tensor(U), "some")
+        return alt.split("size of the update, ")[1].split(", log axes")[0]
+
+    assert shown([[1.0, 2.0]], [[1.0, 1.0]]) == "one dot for each entry"
+    assert shown([[1.0, 0.0]], [[1.0, 0.0]]) == "one dot for each entry shown (without the zeros)"
+    assert shown([[1.0, 2.0]], [[1.0, 1e-6]]) == "one dot for each entry shown (the very smallest lie outside)"
+    many = [[1e-9] + [1.0] * 199]  # the first lies far to the left of all others
+    assert shown(many, [[1.0] * 200]) == "one dot for each entry shown (the very smallest lie outside)"
 
 
 def test_relative_step_marks_where_it_ends_to_be_flat():

@@ -11,6 +11,7 @@ from course_lib import figures
 from course_lib.figures import COLORS, as_array
 
 SHOWN = 2500  # dots; a matrix with more entries is thinned out evenly
+BOTTOM, TOP = 1e-5, 1e4  # of the axis of updates
 
 
 class FirstStep:
@@ -18,7 +19,7 @@ class FirstStep:
 
     def __init__(self) -> None:
         self.fig, self.ax = figures.subplots(height=4.4)
-        self.ax.set(xscale="log", yscale="log", ylim=(1e-4, 1e4))
+        self.ax.set(xscale="log", yscale="log", ylim=(BOTTOM, TOP))
         self.ax.set(xlabel="|G|, size of the entry's gradient", ylabel="size of its update")
         for axis in (self.ax.xaxis, self.ax.yaxis):
             axis.set_major_locator(LogLocator(numticks=12))
@@ -60,9 +61,12 @@ class FirstStep:
         self.plain_label.set_position((ends[1], 1.5 * ends[1] * rms / rms_g))
         size = f"RMS of the update {_number(rms)}, largest entry {_number(u.max())}"
         self.ax.set_title(f"{name}: {setting}\n{size}; {near:.0%} within a factor of 2 of 1")
-        shown = _shown(every, outside=bool(np.any((g < left) | (u < BOTTOM) | (u > TOP))), zeros=len(g) < G.size)
+        notes = ["without the zeros"] if len(g) < G.size else []
+        notes += ["evenly thinned"] if every > 1 else []
+        notes += ["the very smallest lie outside"] if np.any((g < left) | (u < BOTTOM)) else []
+        dots = f"one dot for each entry shown ({'; '.join(notes)})" if notes else "one dot for each entry"
         return self.fig, (
-            f"{name}: {setting}. Size of the gradient against size of the update, {shown}, log axes. "
+            f"{name}: {setting}. Size of the gradient against size of the update, {dots}, log axes. "
             f"{size}; {near:.0%} of the entries lie within a factor of 2 of 1. The largest entry of the gradient is "
             f"{g.max():.1g}."
         )

@@ -43,7 +43,7 @@ STAGES = (
     Stage(3, UPPER, ("V_hat",), "muted", "4  multiply", r"$\hat{V}$ = R · C / mean(R)"),
     Stage(0, LOWER, ("U",), "adafactor", "5  divide", r"U = G / $\sqrt{\hat{V}}$"),
     Stage(1, LOWER, ("clipped",), "adafactor", "6  clip", "U / max(1, RMS(U) / d)"),
-    Stage(2, LOWER, ("step",), "adafactor", "7  scale", r"α U,  α = $\rho_t$ · max(ε₂, RMS(X))"),
+    Stage(2, LOWER, ("step",), "adafactor", "7  scale", "α U,  where\n" r"α = $\rho_t$ · max(ε₂, RMS(X))"),
     Stage(3, LOWER, ("X",), "weights", "8  subtract", "new X = X − α U"),
 )
 
@@ -53,7 +53,8 @@ def draw(**computed: Tensor) -> tuple[Figure, str]:
 
     Args:
         **computed: of one 2 × 2 parameter, what is known so far: ``G``, ``squared``, ``V_hat``, ``U``,
-            ``clipped``, ``step`` and the new ``X``, each ``[2, 2]``; row means ``R`` and column means ``C``, each ``[2]``.
+            ``clipped``, ``step`` and the new ``X``, each ``[2, 2]``; row means ``R`` and column means ``C``,
+            each ``[2]``.
 
     Returns:
         The figure and its description.

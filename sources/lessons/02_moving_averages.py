@@ -13,9 +13,11 @@ from course_lib.diagrams import averages as pictures
 from course_lib.explore import Slider, Switch, explore, predict, reveal
 
 model = tasks.distilbert(device="meta")  # shapes only
+others = 2 * 4 * model.num_parameters() / 2**20  # MiB of weights and gradients, 4 bytes each
 for kind in ("adamw", "rmsprop", "adafactor"):
     size = memory.predict_state_size(model, kind)
-    print(f"{kind:9}  {size.moments:>11,} running averages, {size.scalars} step counts   {size.mib:6.2f} MiB")
+    print(f"{kind:9}  {size.moments:>11,} running averages, {size.scalars} step counts: {size.mib:6.2f} MiB", end=", ")
+    print(f"in all {others + size.mib:7,.1f}")
 
 # %% [markdown]
 # Adam and AdamW keep two for every parameter: one of its gradient $G$, the [first moment](glossary.ipynb#first-moment),
@@ -138,13 +140,15 @@ reveal("02-window")
 # > how far back the average looks.
 
 # %% [markdown]
-# It is tempting to think that **the window is a hard cut**. For any long window, about 37 % of the weight is older.
-# (Why 37 %: that is 1/e, which $\beta^{1/(1-\beta)}$ comes close to as β nears 1.)
+# It is tempting to think that **the window is a hard cut**. See what share of the weight lies beyond it, for three
+# windows:
 
-# %%
+# %% tags=["answer"]
+print("Older than the effective window:")
 for beta in (0.9, 0.99, 0.999):
     window = round(averages.effective_window(beta))
-    print(f"β = {beta:<5}  effective window {window:4}, older: {100 * beta**window:.0f} % of the weight")
+    older = beta**window  # near 1/e for any long window
+    print(f"β = {beta:<5}  window {window:4}, older: {100 * older:.0f} % of the weight")
 
 # %% [markdown]
 # You may also have heard that **β = 0.9 means nine values**. Its effective window is 10, and the newest nine values
@@ -170,9 +174,8 @@ figures.show(fig, alt=alt)
 # effective window that is about 63 %. Calm costs delay: a window ten times as long is ten times as late.
 
 # %% [markdown]
-# **A stopping point for a class.** To talk about: which β suits a quantity that changes every 50 steps or so? One whose
-# effective window is well below 50, such as 0.9 with its 10. With 0.99, the figure says, it has followed less than half
-# of a change by then.
+# **A stopping point for a class.** To talk about: which β suits a quantity that changes every 50 steps or so? Take
+# your reasons from the figure.
 
 # %% [markdown]
 # ## The start at zero
@@ -185,7 +188,7 @@ predict("02-zero-start")
 
 # %% tags=["answer"]
 kept = ema(torch.ones(500), 0.99)
-print("The average:")
+print("An average of ones that starts at zero:")
 print(f"after the first value: {kept[0]:.3f}")
 print(f"after ten values:      {kept[9]:.3f}")
 fig, alt = pictures.zero_start(kept, beta=0.99, step=10)
@@ -193,14 +196,15 @@ figures.show(fig, alt=alt)
 reveal("02-zero-start")
 
 # %% [markdown]
-# After $t$ values, their weights add up to $1 - \beta^t$ only. The rest, $\beta^t$, still lies on the zero at the
-# start. We know how much is there, so we can divide by it.
+# You have met this curve: a start at zero is a jump from 0 to 1. After $t$ values, their weights add up to
+# $1 - \beta^t$ only. The rest, $\beta^t$, still lies on the zero at the start. We know how much the values have, so we
+# can divide by it.
 
 # %%
 t = torch.arange(1, 501)
 weight_so_far = 1 - 0.99**t
 torch.testing.assert_close(ema(torch.eye(500), 0.99).sum(dim=1), weight_so_far)
-for step in (1, 10, 100, 500):
+for step in (1, 100, 500):
     i = step - 1
     print(f"step {step:3}: kept {kept[i]:.3f} / weight {weight_so_far[i]:.3f} = {kept[i] / weight_so_far[i]:.3f}")
 
@@ -331,7 +335,7 @@ predict("02-growing-decay")
 # %% tags=["answer"]
 steps = torch.arange(1, 100_001, dtype=torch.float64)
 passes = int(steps[beta2(steps) > 0.999][0])
-print("Adafactor's decay:")
+print("Adafactor's decay at four steps:")
 for step in (1, 1_000, passes - 1, passes):
     print(f"β₂({step:,}) = {beta2(step):.7f}")
 windows = {"Adafactor, β₂(t)": 1 / (1 - beta2(steps)), "Adam, β₂ = 0.999": torch.full_like(steps, 1000)}
@@ -340,8 +344,9 @@ figures.show(fig, alt=alt)
 reveal("02-growing-decay")
 
 # %% [markdown]
-# The effective window $1/(1-\beta_2(t))$ is $t^{0.8}$: after the first step always shorter than the training so far,
-# and always growing. Early on the average forgets fast; later it is calm.
+# The same formula, $1/(1-\beta)$, taken at step $t$, gives a window of $t^{0.8}$. (The decay was smaller before, so the
+# mean age is below it: this is a scale.) After the first step it is always shorter than the training so far, and always
+# growing. Early on the average forgets fast; later it is calm.
 
 # %% [markdown]
 # Put everything together. Tick *growing β₂(t)* (β and the correction then play no part), and compare with a fixed β,
@@ -397,8 +402,8 @@ fig, alt = pictures.growing_windows(windows)
 figures.show(fig, alt=alt)
 
 # %% [markdown]
-# Adam's window begins as $t$, the plain mean of all values so far, and stops growing at 1,000. Adafactor's is shorter
-# at first, and never stops growing.
+# On this scale Adam's window begins as $t$: its average is nearly the plain mean of all values so far. It stops growing
+# at 1,000. Adafactor's is shorter at first, and never stops growing.
 
 # %% [markdown]
 # ## Outlook: the same average under many names

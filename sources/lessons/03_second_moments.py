@@ -14,8 +14,10 @@ from course_lib.diagrams import moments as pictures
 from course_lib.explore import Choice, Slider, explore, predict, reveal
 
 distilbert = tasks.distilbert(device="meta")  # shapes only
+weights = 4 * distilbert.num_parameters() / 2**20  # MiB in fp32; the gradients take as much
 for kind, keeps in (("adamw", "of G and of G²"), ("rmsprop", "of G² only"), ("adafactor", "of G², packed")):
-    print(f"averages {keeps:15} {memory.predict_state_size(distilbert, kind).mib:7.2f} MiB")
+    size = memory.predict_state_size(distilbert, kind)
+    print(f"averages {keeps:15} {size.mib:7.2f} MiB, with weights and gradients {size.mib + 2 * weights:7,.1f}")
 
 # %% [markdown]
 # ## Two averages for every entry
@@ -88,15 +90,17 @@ predict("03-mean-of-squares")
 
 # %% tags=["answer"]
 g = torch.tensor([2.0, -2.0, 4.0, 0.0])
+variance, squared_mean = g.var(correction=0), g.mean().square()
 print("Four ways to sum up 2, -2, 4 and 0:")
-print(f"mean of squares {g.square().mean():.0f}, variance {g.var(correction=0):.0f}", end=", ")
-print(f"square of the mean {g.mean().square():.0f}, mean size {g.abs().mean():.0f}")
+print(f"mean of squares {g.square().mean():.0f}, variance {variance:.0f}", end=", ")
+print(f"square of the mean {squared_mean:.0f}, mean size {g.abs().mean():.0f}")
+print("variance + square of the mean = second moment:", end=" ")
+print(f"{variance:.0f} + {squared_mean:.0f} = {variance + squared_mean:.0f}")
 reveal("03-mean-of-squares")
 
 # %% [markdown]
 # It is tempting to think that **V is a variance**. (`torch.optim.Adafactor` even calls it so.) A variance subtracts the
-# mean first; a second moment does not. Variance plus squared mean gives the second moment: 5 + 1 = 6. The difference
-# shows best on a gradient that never changes:
+# mean first; a second moment does not. The difference shows best on a gradient that never changes:
 
 # %%
 g = torch.tensor([3.0, 3.0, 3.0, 3.0])
@@ -155,8 +159,20 @@ def momentum(G, state):
 
 
 # %% [markdown]
+# (`torch.optim.SGD` with `momentum=0.9` adds the gradients up instead of averaging them. When they all point the same
+# way, its steps become ten times as long.)
+
+# %%
+X = torch.zeros(1, requires_grad=True)
+optimizer = torch.optim.SGD([X], lr=0.1, momentum=0.9)
+for _ in range(200):
+    X.grad = torch.ones(1)
+    optimizer.step()
+print(f"torch's momentum after 200 gradients of 1: {optimizer.state[X]['momentum_buffer'].item():.2f}")
+
+# %% [markdown]
 # **RMSProp** keeps the other one. It divides each entry of the gradient by the root of its own second moment. (The
-# tiny number keeps an entry without any gradient from dividing by zero.)
+# 1e-8 in the code keeps an entry without any gradient from dividing by zero.)
 
 # %%
 fig, alt = build_up.flow("RMSProp")
@@ -256,7 +272,7 @@ for rate in (0.06, 2 / 30, 0.07):
 
 # %%
 def race(elongation, rotation, **rules):
-    H, start = valley.turned(elongation, rotation)  # the gradient at X is X H
+    H, start = valley.turned(elongation, rotation)  # H: curvatures [2, 2]; the gradient at X is X H
     return {name: valley.fastest(rule, H, start) for name, rule in rules.items()}
 
 
@@ -283,19 +299,23 @@ print(f"SGD {diagonal['SGD']}, RMSProp {diagonal['RMSProp']}")
 reveal("03-rotation")
 
 # %% [markdown]
-# The scaling is **per coordinate**: one number for each parameter. In the turned valley both parameters have a share in
-# the steep direction, so both get nearly the same divisor. And one divisor for all is no more than another learning
-# rate.
+# The scaling is **per coordinate**: one number for each parameter, whichever way the valley runs. Compare the two
+# divisors:
 
-# %%
+# %% tags=["answer"]
+print("The two divisors at the first step, straight and turned:")
 for rotation in (0, 45):
     H, start = valley.turned(100, rotation)
     first, second = (start @ H).abs()  # at the first step √V is |G|
     print(f"turned by {rotation:2}°: √V = {first:5.1f} and {second:5.1f}, a ratio of {second / first:4.1f}")
 
 # %% [markdown]
-# (The kink at the end of RMSProp's curve is real, too. Near the bottom the gradients fade, and $\sqrt V$ with them,
-# until a step is too long for the steep direction. Then $V$ grows again.)
+# In the turned valley both parameters have a share in the steep direction, so both get nearly the same divisor. And one
+# divisor for all is no more than another learning rate.
+
+# %% [markdown]
+# (The kink at the end of RMSProp's curve in the turned valley is real. Near the bottom the gradients fade, and
+# $\sqrt V$ with them, until a step is too long for the steep direction. Then $V$ grows again.)
 
 # %% [markdown]
 # Now try it. At which angle has RMSProp lost half of its lead? And set the elongation to 1, a round bowl: you may have
@@ -326,7 +346,7 @@ for elongation, rotation in ((1, 0), (100, 0), (100, 10), (100, 20), (100, 45)):
 
 # %% [markdown]
 # **A stopping point for a class.** To talk about: what would an optimizer have to store so as not to care about
-# rotation? (A number for each *pair* of parameters.)
+# rotation? And how many numbers would that be?
 
 # %% [markdown]
 # ## What dropping the first moment saves
@@ -334,7 +354,6 @@ for elongation, rotation in ((1, 0), (100, 0), (100, 10), (100, 20), (100, 45)):
 # Back to memory. SGD keeps nothing, momentum and RMSProp one number for each parameter, Adam two. On DistilBERT:
 
 # %%
-weights = 4 * distilbert.num_parameters() / 2**20  # MiB in fp32; the gradients take as much
 for name, kind in (("SGD", "sgd"), ("momentum", "sgd_momentum"), ("RMSProp", "rmsprop"), ("AdamW", "adamw")):
     size = memory.predict_state_size(distilbert, kind)
     print(f"{name:8}  {size.moments:>11,} numbers  {size.mib:5.1f} MiB, in all {2 * weights + size.mib:7,.1f} MiB")

@@ -16,8 +16,10 @@ from course_lib.explore import Choice, Switch, explore, predict, reveal
 
 torch.set_printoptions(precision=6, sci_mode=False)
 model = tasks.distilbert(device="meta")
+weights = 4 * model.num_parameters() / 2**20  # MiB in fp32; the gradients take as much
 for kind, keeps in (("adamw", "both moments"), ("rmsprop", "the second moment"), ("adafactor", "R and C")):
-    print(f"{keeps:18} {memory.predict_state_size(model, kind).mib:7.2f} MiB")
+    size = memory.predict_state_size(model, kind)
+    print(f"{keeps:18} {size.mib:7.2f} MiB, with weights and gradients {size.mib + 2 * weights:7,.1f}")
 
 # %% [markdown]
 # ## One step, in eight stages
@@ -31,8 +33,8 @@ G = torch.tensor([[0.1, 0.2], [0.3, 0.4]], dtype=torch.float64)
 figures.show(*pipeline.draw(G=G))
 
 # %% [markdown]
-# Solid frames hold what lasts: parameters, gradient, and the few numbers of stage 3. Dashed frames hold what is
-# needed for a moment and then thrown away. **Stage 3 is all the memory that Adafactor adds.**
+# Solid frames hold what lasts: the parameters, and the few numbers of stage 3. Dashed frames hold what this step needs
+# and the next one makes anew. **Apart from a count of the steps, stage 3 is all that Adafactor keeps.**
 
 # %% [markdown]
 # ### Stages 2 and 3: square, then average
@@ -67,11 +69,11 @@ figures.show(*pipeline.draw(G=G, squared=squared, R=R, C=C))
 # and V̂ comes out the same.
 
 # %%
-V = torch.outer(R, C) / R.mean()
-torch.testing.assert_close(V, torch.outer(row_sums, col_sums) / total)
-print(V.numpy().round(6))
-assert V.numpy().round(6).tolist() == [[0.016667, 0.033333], [0.083333, 0.166667]]
-figures.show(*pipeline.draw(G=G, squared=squared, R=R, C=C, V=V))
+V_hat = torch.outer(R, C) / R.mean()
+torch.testing.assert_close(V_hat, torch.outer(row_sums, col_sums) / total)
+print(V_hat.numpy().round(6))
+assert V_hat.numpy().round(6).tolist() == [[0.016667, 0.033333], [0.083333, 0.166667]]
+figures.show(*pipeline.draw(G=G, squared=squared, R=R, C=C, V_hat=V_hat))
 
 # %% [markdown]
 # An EMA of squared gradients is a second moment. So the upper row of the picture, taken together, is Adam's second
@@ -89,7 +91,7 @@ def rms(x):
     return x.square().mean().sqrt()
 
 
-U = G / V.sqrt()
+U = G / V_hat.sqrt()
 print(U.numpy().round(6), f"  RMS(U) = {rms(U):.6f}")
 assert U.numpy().round(6).tolist() == [[0.774597, 1.095445], [1.03923, 0.979796]]
 
@@ -97,7 +99,8 @@ assert U.numpy().round(6).tolist() == [[0.774597, 1.095445], [1.03923, 0.979796]
 # > **RMS** — root mean square: the root of the mean of all squared entries, one number for the typical size of a
 # > vector or matrix.
 #
-# > **update** — U, the direction of a step and its size before any learning rate: the gradient over the root of V̂.
+# > **update** — U, what an optimizer makes of the gradient, before any learning rate; in Adafactor the gradient over
+# > the root of V̂.
 
 # %% [markdown]
 # Stage 6 asks whether the update is too large: it divides U by RMS(U)/d, but only if RMS(U) is above the threshold d
@@ -125,7 +128,7 @@ alpha = rho * max(1e-3, rms(X))
 step = alpha * clipped
 X_new = X - step
 print(f"ρ = {rho},  RMS(X) = {rms(X):.6f},  α = {alpha:.6f}")
-numbers = {"G": G, "squared": squared, "R": R, "C": C, "V": V, "U": U, "clipped": clipped, "step": step}
+numbers = {"G": G, "squared": squared, "R": R, "C": C, "V_hat": V_hat, "U": U, "clipped": clipped, "step": step}
 figures.show(*pipeline.draw(**numbers, X=X_new))
 
 # %% [markdown]
@@ -152,8 +155,8 @@ torch.testing.assert_close(p.data, X_new, rtol=0, atol=1e-15)
 # %%
 def first_update(G, factoring=True, d=1.0):
     squared = G**2 + 1e-30
-    V = factored.reconstruct(*factored.row_col_means(squared)) if factoring else squared
-    U = G / V.sqrt()
+    V_hat = factored.reconstruct(*factored.row_col_means(squared)) if factoring else squared  # or V itself
+    U = G / V_hat.sqrt()
     return U / max(1.0, rms(U) / d)  # d = inf: no clipping
 
 
@@ -182,15 +185,16 @@ predict("05-first-step")
 # %% tags=["answer"]
 G = examples["attention"].grad.double()
 U = first_update(G, factoring=False, d=inf)
-print("Over all entries:")
+print("The smallest and the largest of all entries:")
 print(f"|G| from {G.abs().min():.0e} to {G.abs().max():.0e}")
 print(f"|U| from {U.abs().min():.6f} to {U.abs().max():.6f}")
+assert torch.allclose(U, G.sign())
+print("Each entry of U is the sign of its gradient, 1 or -1.")
 reveal("05-first-step")
 
 # %% [markdown]
-# With the exact V the first update is the *sign* of the gradient: every |U| is 1. So in the picture below, where each
-# dot is an entry, **every departure from the line at 1 is factoring error**. Switch factoring off and on. Then try
-# the other gradients.
+# In the picture below, where each dot is an entry, **every departure from the line at 1 is factoring error**. Switch
+# factoring off and on. Then try the other gradients.
 
 # %% tags=["picture"]
 picture = FirstStep()
@@ -226,16 +230,16 @@ predict("05-clip")
 
 # %% tags=["answer"]
 before, after = first_update(G, d=inf), first_update(G, d=1.0)
-print("The diagonal of U:")
+print("The diagonal of U, before and after clipping:")
 print("before:", before.diag().numpy().round(6).tolist())
 print("after: ", after.diag().numpy().round(6).tolist())
 print(f"The RMS was {rms(before):.2f}, and is {rms(after):.2f}.")
 reveal("05-clip")
 
 # %% [markdown]
-# The entry with gradient 1 had the right update, and clipping made it 500 times smaller. **It slows the innocent.**
-# That is the price of one number for a whole matrix; the gain is that no factoring error can throw the parameters far
-# off.
+# The entry with gradient 1 had the right update, and clipping shrank it along with the other. **It slows the
+# innocent.** That is the price of one number for a whole matrix; the gain is that no factoring error can throw the
+# parameters far off.
 
 # %% [markdown]
 # It is tempting to think that **clipping acts entry by entry**. That would bend the update into another direction.
@@ -304,14 +308,14 @@ predict("05-flat")
 # %% tags=["answer"]
 t = torch.arange(1, 100_001, dtype=torch.float64)
 rho, warmup = torch.clamp(t**-0.5, max=1e-2), torch.minimum(1e-6 * t, t**-0.5)
-print("Over 100,000 steps:")
+print("ρₜ over 100,000 steps:")
 figures.show(*step_sizes.relative_step(t, rho, warmup))
 print(f"The last step at 0.01 is step {int(t[rho == rho[0]][-1]):,}.")
 reveal("05-flat")
 
 # %% [markdown]
-# You may have heard that **ρₜ decays from the start**. The 1/√t is there from the start, but 0.01 is smaller until
-# step 10,000. Many fine-tuning runs are over by then: for them the relative step size is a constant.
+# You may have heard that **ρₜ decays from the start**. The 1/√t is there from the start, but the smaller of the two
+# counts. Many fine-tuning runs are over before the bend: for them the relative step size is a constant.
 
 # %% [markdown]
 # Switched off, the step size is the `lr` that you give, for your scheduler to change. We let the library's optimizer
@@ -335,7 +339,7 @@ for name, settings in (("on ", {}), ("off", {"relative_step": False, "lr": 1e-2}
 
 # %% [markdown]
 # (The dashed line in the figure is the option `warmup_init`: it starts at 0.000001 and climbs until it meets the
-# other line, at the same step 10,000.)
+# other line, at the bend.)
 
 # %% [markdown]
 # ### RMS scaling
@@ -358,13 +362,17 @@ for scaling in (True, False):
 
 # %% [markdown]
 # With scaling both move by 1 %, whatever their size: that is what *relative* means. Without it the small one moves by
-# its whole size. A good step size with scaling is therefore too large without, by the factor 1 / RMS(X). For real
-# weights:
+# its whole size. A good step size with scaling is therefore too large without, by the factor 1 / RMS(X). In the
+# small model, before training:
 
 # %%
 sizes = [rms(p.detach()) for p in model.parameters() if p.ndim == 2]
 print(f"RMS of the small model's matrices: {min(sizes):.3f} to {max(sizes):.3f}, so a factor of {1 / min(sizes):.0f}")
 assert max(sizes) < 0.021
+print(f"They are drawn at random, with the standard deviation {model.config.initializer_range}")
+
+# %% [markdown]
+# All are drawn with this same size; training spreads them. Then each matrix has a factor of its own.
 
 # %% [markdown]
 # > **Stopping point for a class.** So far: one step by hand, and what each of its parts is for. What follows: what
@@ -429,10 +437,11 @@ print("ε₁ = 0:    ", one_step(torch.ones(2, 2), zero_row, eps=(0.0, 1e-3)).to
 print("ε₁ = 1e-30:", one_step(torch.ones(2, 2), zero_row, eps=(1e-30, 1e-3)).tolist())
 
 # %% [markdown]
-# **ε₂ = 1e-3 is the floor under RMS(X)**, and lets zeros leave zero. A bias starts at zero; its RMS is 0, so without
-# a floor its steps would be 0 forever.
+# **ε₂ = 1e-3 is the floor under RMS(X)**, and lets zeros leave zero. In DistilBERT a bias starts at zero; its RMS is
+# 0, so without a floor its steps would be 0 forever.
 
 # %%
+assert all(not p.any() for name, p in model.named_parameters() if name.endswith("bias"))
 for eps2 in (0.0, 1e-3):
     print(f"ε₂ = {eps2}: zeros become", one_step(torch.zeros(2), torch.ones(2), eps=(1e-30, eps2)).tolist())
 
@@ -469,8 +478,8 @@ for optimizer_class in (torch.optim.AdamW, adafactor.Adafactor):
 reveal("05-nan")
 
 # %% [markdown]
-# AdamW loses that one entry. Adafactor loses the matrix, **for good**: a NaN in R never leaves an average, and
-# mean(R) carries it everywhere. So check gradients *before* the step, or let a loss scaler skip such steps.
+# AdamW keeps an average for each entry, Adafactor shares its averages, and **no average ever gets rid of a NaN**. So
+# check gradients *before* the step, or let a loss scaler skip such steps.
 
 # %% [markdown]
 # ## The optimizer in forty lines
@@ -595,6 +604,7 @@ for name, make in same.items():
 # %% [markdown]
 # Equal, up to rounding. `Trainer` uses the class of `transformers` too, but passes a rate and switches two parts off.
 # Our class has those switches. The second line is the 2 × 2 example with these settings, known from paper as well.
+# (The switch card at the end asks Trainer itself.)
 
 # %% tags=["varies"]
 trainer = partial(Transformers, lr=1e-3, scale_parameter=False, relative_step=False)
@@ -631,8 +641,8 @@ for size in (1.0, 0.05):
 # %% [markdown]
 # ### It trains
 #
-# A last check: handwritten digits, 8 × 8 pixels, and a network of two layers. No contest, for which one run proves
-# nothing (lesson 10 holds one). Does your class learn, and what does it keep?
+# A last check: handwritten digits, 8 × 8 pixels, and a network of two layers. This is no contest: one run proves
+# nothing. Does your class learn, and what does it keep?
 
 # %%
 from sklearn.datasets import load_digits
@@ -691,7 +701,7 @@ assert optimizer.param_groups[0]["lr"] == 1e-3
 # %% [markdown]
 # ## Going deeper: another place for ε₁
 #
-# torch does not add ε₁ to G². It keeps mean(R) and V̂ from falling below it, and its ε₁ is far larger. You notice
+# torch does not add ε₁ to G². It keeps mean(R) and **√V̂** from falling below it, and its ε₁ is far larger. You notice
 # only when gradients are tiny:
 
 # %%
@@ -717,9 +727,24 @@ figures.show(*switch_card.draw())
 # layer. Lessons 06 and 07 begin with this card.
 
 # %% [markdown]
-# **For those who are done early.** Add `beta1` to your class: an EMA of the scaled step, kept under `exp_avg`.
-# Compare it to `Transformers(params, beta1=0.9)` with `difference`. How many numbers does the state of the digits'
-# network hold now?
+# **For those who are done early.** Give your class a first moment: an EMA of the scaled step, with decay 0.9, kept
+# under `exp_avg`. Compare it to `partial(Transformers, beta1=0.9)` with `difference`. How many numbers does the state
+# of the digits' network hold then? The next cell has an answer.
+
+
+# %% tags=["answer"]
+class WithFirstMoment(Adafactor):
+    def update(self, X, G, state, group):
+        before = X.clone()
+        super().update(X, G, state, group)
+        X.copy_(before - average(state, "exp_avg", before - X, 0.9))
+
+
+print("One way to do it, and what it keeps:")
+assert difference(WithFirstMoment, partial(Transformers, beta1=0.9)) < 1e-12
+print("The same parameters as from transformers, to 12 decimals.")
+without, with_it = (train(make)[2].elements for make in (Adafactor, WithFirstMoment))
+print(f"The digits: {without} + {with_it - without:,} = {with_it:,} numbers. One more for each parameter.")
 
 # %% [markdown]
 # ## Recap
