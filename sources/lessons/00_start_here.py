@@ -13,7 +13,7 @@
 # ## Is everything ready?
 #
 # Click into the cell below and press **Shift + Enter**. That runs the cell and moves on to the next. This first one
-# looks at your machine and prints what it finds, line by line. It takes some seconds.
+# looks at your machine and prints what it finds, line by line.
 
 # %% tags=["varies"]
 from course_lib import doctor
@@ -69,7 +69,8 @@ def train(optimizer_class, inputs=4, outputs=3, steps=100):
 
 
 # %% [markdown]
-# The last line hands out what the optimizer has kept for this layer. Do not run that yet: predict first.
+# Run the cell: it only defines `train`. The function's last line hands out what the optimizer has kept for this
+# layer. Before you call it, predict.
 
 # %%
 from course_lib.explore import Choice, Slider, explore, predict, reveal
@@ -147,6 +148,10 @@ for kind, keeps in (("adamw", "AdamW"), ("rmsprop", "exp_avg dropped"), ("adafac
 # numbers are the thread of the course.
 
 # %% [markdown]
+# (README counts 178,712 numbers for Adafactor, not 178,608. That is the version of `transformers`, which also notes
+# the size of each tensor. Lesson 08 explains the 104 between them.)
+
+# %% [markdown]
 # But state is not all that training holds in memory. There are also the weights, and a gradient for each weight.
 
 # %%
@@ -168,14 +173,14 @@ figures.show(fig, alt=alt)
 reveal("00-total")
 
 # %% [markdown]
-# The state all but vanishes, and the total halves. Both are true, and whoever quotes one should know the other. Now
-# choose the optimizer yourself. Which parts never move?
+# Two factors, then, one for the state and one for the total. Both are true, and whoever quotes one should know the
+# other. Now choose the optimizer yourself. Which parts never move?
 
 # %%
-menu = {"Adafactor": "adafactor", "AdamW": "adamw", "SGD with momentum": "sgd_momentum", "SGD": "sgd"}
+menu = {"AdamW": "adamw", "Adafactor": "adafactor", "SGD with momentum": "sgd_momentum", "SGD": "sgd"}
 
 
-def draw(optimizer="Adafactor"):
+def draw(optimizer="AdamW"):
     before = ("AdamW, total", sum(parts("adamw").values()))
     return waterfall.stack(parts(menu[optimizer]), f"DistilBERT with {optimizer}", span=1150, before=before)
 

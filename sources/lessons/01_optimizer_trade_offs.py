@@ -62,12 +62,12 @@ print("largest part:", max(sizes, key=sizes.get))
 reveal("01-largest")
 
 # %% [markdown]
-# Close, though: the activations come second. (These are the tensors that PyTorch keeps on a CPU. On a GPU, fused
-# attention keeps fewer.) Now move everything you can choose. Which part follows which control? And which never moves?
+# Was it close? (The activations are the tensors that PyTorch keeps on a CPU. On a GPU, fused attention keeps
+# fewer.) Now move everything you can choose. Which part follows which control? And which never moves?
 
 
 # %%
-def draw(optimizer="AdamW", batch=8, length=128):
+def draw(optimizer="AdamW", batch=2, length=128):
     title = f"{optimizer}, batch of {batch} × {length} tokens"
     return waterfall.stack(parts(optimizer, batch, length), title, span=4000)
 
@@ -160,8 +160,8 @@ print(f"what computing in 8 bits would do: 100 + 100 = {hundred + hundred}")
 # ## The trade-off
 #
 # Put both counts on one plane. Every optimizer becomes a point, and on each dotted line the bytes are the same. (SGD
-# with momentum is an older optimizer; it keeps one average.) Before you look: in which direction does 8-bit Adam lie
-# from AdamW, and in which Adafactor?
+# with momentum is an older optimizer; it keeps one number for each parameter.) Before you look: in which direction does
+# 8-bit Adam lie from AdamW, and in which Adafactor?
 
 # %% tags=["picture"]
 kinds = {"AdamW": "adamw", "8-bit Adam": "adamw", "SGD with momentum": "sgd_momentum", "Adafactor": "adafactor"}
@@ -234,13 +234,12 @@ for shape in ((1024, 1024), (1024, 1), (1024, 1024, 3, 3), (1024, 1024, 1, 1)):
 
 # %% [markdown]
 # So **Adafactor is always tiny** is not true either. Not even its 0.68 MiB for DistilBERT come from the large matrices
-# alone. Biases and the like are vectors, with no rows and columns to share, so it keeps one number for each entry:
+# alone. Biases and the like are vectors, with no rows and columns to share, so it keeps one number for each entry.
+# How much of the 0.68 MiB that is, lesson 08 asks.
 
 # %%
 vectors = sum(p.numel() for p in model.parameters() if p.ndim < 2)
-moments = memory.predict_state_size(model, "adafactor").moments
 print(f"vectors: {vectors:,} of {parameters:,} parameters, {100 * vectors / parameters:.1f} %")
-print(f"vectors: {vectors:,} of {moments:,} state elements, {100 * vectors / moments:.0f} %")
 small = torch.nn.Conv2d(6, 8, kernel_size=3, bias=False)
 print(f"a small convolution: {memory.predict_state_size(small, 'adafactor').moments} of {small.weight.numel()}")
 
@@ -331,7 +330,8 @@ explore(draw, model=Choice(tuple(planner.MODELS)), optimizer=Choice(tuple(planne
 
 # %% [markdown]
 # A last trap: **state is not the total**. For LLaMA 7B, Adafactor's state is a matter of MiB, and training still
-# needs some 50 GiB before the first activation. No optimizer can get below weights plus gradients.
+# needs some 50 GiB before the first activation. As long as all gradients wait for the step, no optimizer gets below
+# weights plus gradients.
 
 # %%
 weights, gradients, state = planner.parts(models["LLaMA 7B"], "Adafactor").values()
@@ -358,7 +358,7 @@ for name, (elements, bits_each) in points.items():
 #   elements.
 # - Adafactor's gain over AdamW depends on the shape: huge for large matrices, half for vectors, none for 1 × 1
 #   convolutions.
-# - Fewer bytes are not a faster step, and `bf16=True` does not shrink the state.
+# - Fewer bytes kept do not make a step as many times faster, and `bf16=True` does not shrink the state.
 
 # %% [markdown]
 # ## Sources

@@ -40,6 +40,12 @@ figures.show(*switch_card.draw())
 # scaling are off**: how far a step goes is for *you* to say. Keep that in mind.
 
 # %% [markdown]
+# (On the short route, look up [update](glossary.ipynb#update), [update clipping](glossary.ipynb#update-clipping),
+# [relative step size](glossary.ipynb#relative-step-size), [RMS scaling](glossary.ipynb#RMS-scaling),
+# [EMA](glossary.ipynb#EMA) and its [decay](glossary.ipynb#decay), which is β₂ for the second moment: each is a
+# sentence.)
+
+# %% [markdown]
 # ## The task
 #
 # Look at a few examples before anything else. Could you tell the right answer yourself?
@@ -73,7 +79,8 @@ for label, count in counts.most_common():
 # *Accuracy* is the share of right answers. The second score looks at one class at a time. *Precision* is the share of
 # right answers among those that name the class, *recall* the share of its rows that are found.
 #
-# > **F1** — 2PR / (P + R), the harmonic mean of the precision P and the recall R of one class: high only if both are.
+# > **F1** — 2 · precision · recall / (precision + recall), the harmonic mean of both for one class: high only if both
+# > are.
 
 # %% [markdown]
 # Now take MRPC, the task of the full tier, with two classes. In 279 of the 408 pairs of sentences that judge a model,
@@ -91,15 +98,14 @@ print(f"F1       {f1_score(truth, lazy):.3f}")
 reveal("06-lazy-f1")
 
 # %% [markdown]
-# With a share $p$ of that class, precision is $p$ and recall 1, so F1 is $2p / (1 + p)$. An example that is often
-# shown ends with `{'epoch': 1.0, 'eval_accuracy': 0.6, 'eval_f1': 0.5}`. Is that a success? It is the blue run below,
-# beside the lazy answer in black.
+# An example that is often shown ends with `{'epoch': 1.0, 'eval_accuracy': 0.6, 'eval_f1': 0.5}`. Is that a success?
+# It is the blue run below, beside the lazy answer in black. **Drag the share from one half to MRPC's 0.68.**
 
 # %%
 picture = Baseline()
 
 
-def draw(share=0.68, classes=2, run=True):
+def draw(share=0.5, classes=2, run=True):
     return picture.update(share, classes, run=(0.6, 0.5) if run else None)
 
 
@@ -109,6 +115,10 @@ explore(draw, share=share, classes=Choice((2, 3, 4, 5, 6)), run=Switch("show a r
 # %% [markdown]
 # On MRPC that run has learned nothing: not reading at all scores more, twice. You may have heard that *above one half
 # is good*. It depends: go to six classes with a share of 0.22, and the same run is far above the line.
+
+# %% [markdown]
+# Where does the dashed curve come from? If a class has the share $p$ and is always the answer, its precision is $p$
+# and its recall 1, so its F1 is $2p / (1 + p)$. That is never less than $p$.
 
 # %% [markdown]
 # ### Which F1?
@@ -189,8 +199,8 @@ assert settings == {"lr": 5e-5, "scale_parameter": False, "relative_step": False
 
 # %% [markdown]
 # Two switches off, as on the card. And a rate of **5e-5**, from nowhere: it is Trainer's default for every optimizer.
-# Mind the last line too: Trainer clips gradients (l2, over all matrices), which the documentation of this Adafactor
-# advises against. Its own clipping comes later, at U.
+# Mind the last line too: Trainer clips gradients (by their length, over all parameters together), which the
+# documentation of this Adafactor advises against. Its own clipping comes later, at U.
 
 # %% [markdown]
 # ## The first run
@@ -288,7 +298,7 @@ print(f"moved, RMS(last X − first X)  {moved:.4f}   {moved / size:.0%} of it")
 assert moved <= reach
 
 # %% [markdown]
-# Random weights have to change beyond recognition, and these could not. A *pretrained* model, as on the full tier, is
+# Random weights have to change a great deal, and these could not. A *pretrained* model, as on the full tier, is
 # nearly where it should be: for fine-tuning such models 5e-5 is a usual choice. The default is no fault; it was made
 # for another journey.
 
@@ -483,7 +493,7 @@ for k, (step, _) in faulty.items():
 reveal("06-accumulation")
 
 # %% [markdown]
-# Loss and gradient are k times too large. Trainer leaves the division to the model, if the model's `forward` takes
+# For k batches, Trainer leaves the division by k to the model, if the model's `forward` takes
 # `num_items_in_batch`, and it believes so of every `forward` with `**kwargs`. This one takes the number, and ignores
 # it (transformers#47688). Tell Trainer the truth:
 
@@ -496,7 +506,7 @@ for k, (step, _) in mended.items():
         torch.testing.assert_close(faulty[k][0][key], k * step[key], rtol=1e-4, atol=1e-5)
 
 # %% [markdown]
-# Why was this fault found so late? Let the faulty gradients take a step, and look at the loss after it, divided by k
+# How can such a fault go unnoticed? Let the faulty gradients take a step, and look at the loss after it, divided by k
 # to put the log right:
 
 # %%

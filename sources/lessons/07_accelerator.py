@@ -75,6 +75,15 @@ for lr in (5e-5, 1e-3, 1e-2, 2e-2):
 reveal("07-rate")
 
 # %% [markdown]
+# Hold these lines against each other: what does torch do with its `lr`? To be sure, keep the `lr` and change the
+# matrix:
+
+# %% tags=["answer"]
+print("torch's first step with lr = 0.01:")
+for size in (0.05, 0.1, 1.0):
+    print(f"RMS(X) = {size:<4g}  {first_step(partial(Adafactor, lr=1e-2), size):.4f}")
+
+# %% [markdown]
 # torch's step size is $\min(\mathrm{lr}, 1/\sqrt t) \cdot \max(\varepsilon_2, \mathrm{RMS}(X))$. To go as far as a
 # rate without RMS scaling, **divide that rate by RMS(X)**. The cap 1/√t falls below 0.02 only after step 2,500:
 
@@ -157,7 +166,7 @@ lr_scheduler = get_scheduler("linear", optimizer, num_warmup_steps=0, num_traini
 
 # %% [markdown]
 # Then hand them all to `accelerator.prepare`. It returns them in the same order, fit for wherever the program runs:
-# on the right device, in the right precision of computing, wrapped to work with other processes.
+# on the right device, with the right number of bits, wrapped to work with other processes.
 
 # %% tags=["varies"]
 model, optimizer, train_loader, eval_loader, lr_scheduler = accelerator.prepare(
@@ -262,8 +271,7 @@ print(f"{memory.state_size(optimizer).elements / parameters:.2f} numbers kept pe
 # ## Find the faults
 #
 # A loop as it is often shown. The model comes from `from_pretrained`, optimizer, loader and scheduler have just been
-# made. It runs, no error. What is missing? Three things at least: write them down before you
-# read on.
+# made. It runs, no error. What is missing? Three things at least: write them down before you read on.
 #
 # ```python
 # for batch in train_loader:
@@ -274,6 +282,10 @@ print(f"{memory.state_size(optimizer).elements / parameters:.2f} numbers kept pe
 #     optimizer.zero_grad()
 #     print(f"Loss = {outputs.loss:.2f}")
 # ```
+
+# %% [markdown]
+# If you are short of one, hold this loop against the one above, line by line, and look at what came before each.
+# Written down? Here they are, one after the other.
 
 # %% [markdown]
 # ### The mask
@@ -395,7 +407,7 @@ with warnings.catch_warnings(record=True) as caught:
     ):
         lengths, rates, moved = results[order] = run(order)
         lengths, rates = (" ".join(f"{x:g}" for x in column) for column in (lengths, rates))
-        print(f"{order:33}  |G| {lengths}   rates {rates:19}  moved {moved:.3f}")
+        print(f"{order:33}  ‖G‖ {lengths}   rates {rates:19}  moved {moved:.3f}")
 print("A warning from torch:", str(caught[-1].message).partition(". ")[0])
 reveal("07-zero")
 
@@ -406,10 +418,11 @@ assert never[0] == (2.0, 4.0, 6.0, 8.0) and never[2] == usual[2]
 assert schedule_first[1] == (0.03, 0.02, 0.01, 0.0)
 
 # %% [markdown]
+# And the other orders in the table:
+#
 # - `zero_grad` first, before `backward`: as good as last. Many loops are written so.
-# - Between `backward` and `step`: nothing moves.
-# - Missing: gradients pile up. Yet X moves the same way here, since Adafactor looks at no lengths. Real batches
-#   differ, and all the old ones would have a say in every step.
+# - `zero_grad` missing: gradients pile up. Yet X moves the same way here, since Adafactor looks at no lengths. Real
+#   batches differ, and all the old ones would have a say in every step.
 # - Schedule before step: the first rate is never used, and the last step has rate 0. Only here somebody warns.
 
 # %% [markdown]
@@ -543,21 +556,21 @@ for processes in (1, 2, 4):
 reveal("07-ticks")
 
 # %% [markdown]
-# The idea behind it: with N processes there are N times fewer batches for each, so a schedule made for *all* batches
-# runs N times faster. Hence make it before `prepare`, from the length of the whole loader. In general: **steps times
-# processes**.
+# Why is it built so? Each process gets its share of the batches only. A schedule, though, is meant to be made before
+# `prepare`, from the length of the *whole* loader, and then ticks and plan agree. If you count steps yourself, plan for
+# **steps times processes**:
 
 # %%
-assert rates_with(4) == [0.08, 0.04, 0, 0, 0, 0, 0, 0]
 epoch = Epoch.plan(1000, 16, processes=2, accumulation=4)
 planned = epoch.steps * 2
 print(f"{epoch.steps} steps on 2 processes, planned for {planned}:", end=" ")
 rates = rates_with(2, steps=epoch.steps, planned=planned)
 print(" ".join(f"{rate:.2f}" for rate in rates))
 torch.testing.assert_close(torch.tensor(rates), 0.08 * (1 - torch.arange(8) / 8))
+assert rates_with(4) == [0.08, 0.04, 0, 0, 0, 0, 0, 0]
 
 # %% [markdown]
-# ## Precision of computing
+# ## Computing in 16 bits
 #
 # > **mixed precision** — computing forward and backward in 16 bits per number where that is safe, while weights, their
 # > gradients and the optimizer state keep 32.
@@ -647,13 +660,15 @@ for name, make in (
 # 0.0078: gradients far below it hardly move anything.
 
 # %%
+print("resolution of bfloat16:", torch.finfo(torch.bfloat16).eps)
 for size in (1.0, 1e-2, 1e-3):
     X, G = (torch.full((2, 2), value, dtype=torch.bfloat16) for value in (1.0, size))
     moved = [1 - new_values(make, X.clone(), G)[0][0] for make in (Adafactor, adafactor.Adafactor)]
     print(f"|G| = {size:<5g}  torch moves {moved[0]:.4f}, ours {moved[1]:.4f}")
 
 # %% [markdown]
-# With mixed precision this does not arise, as parameters keep 32 bits. It does if the model itself is in bf16,
+# (0.0117 and not 0.01: bfloat16 has nothing nearer to 0.99.) With mixed precision this does not arise, as parameters
+# keep 32 bits. It does if the model itself is in bf16,
 # `model.bfloat16()`, to halve weights and gradients.
 
 # %% [markdown]

@@ -45,7 +45,8 @@ reveal("08-before")
 
 # %% [markdown]
 # `optimizer.state` is a dictionary. It leads from each parameter to a dictionary of its own, which the first step
-# fills. It is tempting to **measure right after making the optimizer**. Then every optimizer seems to cost nothing.
+# fills. It is tempting to **measure right after making the optimizer**. Then AdamW and Adafactor alike seem to cost
+# nothing.
 
 # %%
 for key, value in adamw.state[model.classifier.weight].items():
@@ -100,8 +101,9 @@ for token in range(6):
 torch.testing.assert_close(R[[1, 3, 4]], torch.full((3,), 1e-30))
 
 # %% [markdown]
-# A token that never occurs has a gradient of exactly 0, and G² + ε₁ is then ε₁ = 1e-30. The average of three times
-# 1e-30 is 1e-30. So the state tells which rows have never been trained.
+# A token that never occurs has a gradient of exactly 0, and G² + ε₁ is then ε₁. (ε₁ = 1e-30 is added to G² so that
+# nothing is divided by 0.) The average of three times 1e-30 is 1e-30. So the state tells which rows have
+# never been trained.
 
 # %% [markdown]
 # ## Inside a Trainer
@@ -135,8 +137,8 @@ trainer.train()
 print("after train(): ", type(trainer.optimizer).__name__, "around", type(trainer.optimizer.optimizer).__name__)
 
 # %% [markdown]
-# Before, there is `None`, and `trainer.optimizer.state` would be an error. After, Accelerate has wrapped the
-# optimizer, as in lesson 07. `state` looks through the wrapping:
+# Before, there is `None`, and `trainer.optimizer.state` would be an error. After, Accelerate, which works inside
+# Trainer, has wrapped the optimizer. (In lesson 07 you call it yourself.) `state` looks through the wrapping:
 
 # %% tags=["varies"]
 states = list(trainer.optimizer.state.values())
@@ -145,8 +147,9 @@ print(states[-1])
 assert states[-1].keys() == {"step", "exp_avg_sq", "RMS"} and states[-1]["step"] == 3
 
 # %% [markdown]
-# This is not quite what our class keeps: there is an `RMS`, the size of the parameter for RMS scaling, and `step` is
-# a plain 3, not `tensor(3.)`. The difference will matter as soon as we count.
+# This is not quite what our class keeps: there is an `RMS`, the size of the parameter for
+# [RMS scaling](glossary.ipynb#RMS-scaling), and `step` is a plain 3, not `tensor(3.)`. The
+# difference will matter as soon as we count.
 
 # %% [markdown]
 # ## Who keeps what
@@ -208,8 +211,8 @@ print(", ".join(order))
 # %% [markdown]
 # ## Count it
 #
-# Now a function that adds up everything. It takes `optimizer.state.values()`, and returns megabytes and the number of
-# elements. An element is a number in the state, whatever it stands for.
+# Now a function that adds up everything. It takes `optimizer.state.values()`, and returns the size in MiB, of 1024²
+# bytes, and the number of elements. An element is a number in the state, whatever it stands for.
 
 
 # %%
@@ -228,12 +231,12 @@ predict("08-elements")
 # %% tags=["answer"]
 size, elements = compute_optimizer_size(adamw.state.values())
 print("Counted:")
-print(f"{elements:,} elements, which is 2 × {parameters:,} + {tensors}; size {size:.3f}")
+print(f"{elements:,} elements, which is 2 × {parameters:,} + {tensors}; size {size:.3f} MiB")
 assert elements == 2 * parameters + tensors
 reveal("08-elements")
 
 # %% [markdown]
-# Two moments for every parameter and one step count for every tensor: AdamW is accounted for, to the last element.
+# AdamW is accounted for, to the last element.
 # Now the Adafactor of `transformers`, the one that Trainer uses:
 
 # %%
@@ -289,6 +292,7 @@ for name, optimizer in (("Adafactor", factored), ("AdamW", adamw)):
 for name, optimizer in (("Adafactor", factored), ("AdamW", adamw)):
     size = memory.state_size(optimizer)
     print(f"{name:9} {size.bytes:11,} bytes = {size.mib:7.3f} MiB = {size.mb:7.3f} MB")
+print(f"MB against MiB: {size.mb / size.mib - 1:.0%} more")
 
 # %% [markdown]
 # In true megabytes, of 10⁶ bytes, AdamW's state is 526. Whoever mixes the two finds 5 % that are not there.
@@ -310,8 +314,8 @@ assert memory.state_size(trainer.optimizer.state_dict()).elements == elements
 # %% [markdown]
 # ## To the last element
 #
-# Adafactor keeps rows and columns for a matrix. A vector has none, so it keeps the whole V, as you know from lesson
-# 05. That cannot matter much, or can it? In the map of AdamW the vectors hardly showed.
+# Adafactor keeps rows and columns for a matrix. A vector has none, so it keeps the whole
+# [V](glossary.ipynb#second-moment). That cannot matter much, or can it? In the map of AdamW the vectors hardly showed.
 
 # %%
 matrices = [p for p in model.parameters() if p.ndim == 2]
@@ -404,11 +408,13 @@ for (name, optimizer), kind in zip(optimizers.items(), kinds, strict=True):
 t5 = planner.build("T5 3B")
 count = sum(p.numel() for p in t5.parameters())
 print(f"{count:,} parameters")
-print(f"Adafactor's state: {memory.predict_state_size(t5, 'adafactor_transformers').mib:.1f} MiB")
+state = memory.predict_state_size(t5, "adafactor_transformers")
+print(f"Adafactor's state: {state.mib:.1f} MiB")
 print(f"4 bytes for each parameter: {4 * count / 10**9:.1f} GB, {4 * count / 2**30:.1f} GiB")
+print(f"the state is {4 * count / state.bytes:.0f} times less")
 
 # %% [markdown]
-# About a thousand times less. The claim fits an Adafactor *with* a first moment, where `beta1` brings back one number
+# Over 800 times less. The claim fits an Adafactor *with* a first moment, where `beta1` brings back one number
 # for each parameter. That is off by default, and in what Trainer sets.
 
 # %%
@@ -466,11 +472,11 @@ assert [round(usage.added / MIB / largest) for usage in measured.values()] == [2
 reveal("08-peak")
 
 # %% [markdown]
-# For a moment there are two more matrices as large as the word embeddings: in transformers' code G², and beside it
-# G² + ε₁. torch's Adafactor makes do with one. Then they are gone. Is the number to be trusted? Measure the same block
-# again:
+# What takes the room? In transformers' code G² and beside it G² + ε₁, of the tensor that is being worked on; torch's
+# Adafactor makes do with one temporary. Then they are gone. Is the number to be trusted? Measure the same block again:
 
-# %%
+# %% tags=["answer"]
+print("Measured again:")
 with meter.measure(model, factored) as again:
     factored.step()
 print(again)
@@ -509,11 +515,11 @@ def step_peak(make, batch, length=128):
 
 # %%
 peaks = {}
-print("batch     AdamW   Adafactor   less by   factor")
+print("batch     AdamW   Adafactor   less by    share")
 for batch in (1, 8, 32, 128):  # texts
     peaks[batch] = {"AdamW": step_peak(torch.optim.AdamW, batch), "Adafactor": step_peak(by_trainer, batch)}
     (_, before), (_, after) = peaks[batch].values()
-    print(f"{batch:5} {before:9,.1f} {after:11,.1f} {before - after:9.1f} {before / after:8.2f}")
+    print(f"{batch:5} {before:9,.1f} {after:11,.1f} {before - after:9.1f} {1 - after / before:8.0%}")
 
 # %% [markdown]
 # With one text in the batch, the peak is the optimizer's step, and `meta` predicts what was measured above. With more,
@@ -526,7 +532,7 @@ for name, key in (("AdamW", "AdamW"), ("Adafactor", "transformers")):
     assert abs(predicted - by_cpu) < 0.01
 
 # %% [markdown]
-# At every batch size the peak is lower by **501 MiB**. As a *share* that is nearly half with one text in the batch,
+# At every batch size the peak is lower by **501 MiB**. As a *share* that is over two fifths with one text in the batch,
 # and hardly to be seen with 128: the activations have buried it. Look:
 
 # %%
