@@ -18,7 +18,7 @@ help: ## Show this list
 # The two variables keep a kernel named python3 of the user's own from taking the place of the course's.
 lab: .venv/learner ## Open JupyterLab on lesson 00, in work/, your own copy
 	@$(PY) tools/workspace.py
-	cd work && JUPYTER_PATH= JUPYTER_PREFER_ENV_PATH=1 ../$(PY) -m jupyterlab --ServerApp.root_dir=. $(if $(filter 0,$(shell id -u)),--allow-root) $(LAB_FLAGS) notebooks/00_start_here.ipynb
+	cd work && JUPYTER_PATH= JUPYTER_PREFER_ENV_PATH=1 ../$(PY) -m jupyterlab --ServerApp.root_dir=. --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb $(if $(filter 0,$(shell id -u)),--allow-root) $(LAB_FLAGS)
 
 run: .venv/learner ## Run every lesson, or LESSON=04: seconds, peak memory, result
 	$(PY) tools/run.py $(LESSON)
