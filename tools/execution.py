@@ -25,11 +25,11 @@ CELL_TIMEOUT = 300
 OWN_SETUP = {"MPLBACKEND", "COURSE_TIER", "COURSE_DEVICE"}
 
 
-def environment(sandbox: Path) -> dict[str, str]:
+def environment(home: Path) -> dict[str, str]:
     """The variables a kernel gets: no GPU, which makes the tier the small one, and none of the caller's setup."""
     variables = {name: value for name, value in os.environ.items() if name not in OWN_SETUP}
     # Passive, as in the Makefile: threads that spin while they wait are ruinous on cores that others use too.
-    own = {"CUDA_VISIBLE_DEVICES": "", "OMP_WAIT_POLICY": "PASSIVE", "IPYTHONDIR": str(sandbox / "ipython")}
+    own = {"CUDA_VISIBLE_DEVICES": "", "OMP_WAIT_POLICY": "PASSIVE", "IPYTHONDIR": str(home / "ipython")}
     return {**variables, **own}
 
 
@@ -52,8 +52,8 @@ def execute(notebook: NotebookNode, name: str) -> float:
     # Without folders to look for kernels, the manager knows one: the native one, of this interpreter.
     manager = AsyncKernelManager(kernel_name="python3", kernel_spec_manager=KernelSpecManager(kernel_dirs=[]))
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, _peak_memory(manager) as peak:
-        sandbox = Path(folder)
-        (sandbox / "notebooks").mkdir()
+        home = Path(folder)
+        (home / "notebooks").mkdir()
         client = NotebookClient(
             notebook,
             km=manager,
@@ -62,11 +62,11 @@ def execute(notebook: NotebookNode, name: str) -> float:
             record_timing=False,
             coalesce_streams=True,
             extra_arguments=["--IPKernelApp.log_level=ERROR"],
-            resources={"metadata": {"path": str(sandbox / "notebooks")}},
+            resources={"metadata": {"path": str(home / "notebooks")}},
         )
         try:
             # cleanup_kc: a kernel whose manager comes from outside is otherwise left running
-            client.execute(env=environment(sandbox), cleanup_kc=True)
+            client.execute(env=environment(home), cleanup_kc=True)
         except CellExecutionError as error:
             raise CourseError(f"{name}, {failed_cell(notebook)} ended in an error.\n{error}") from None
         except CellTimeoutError:
