@@ -92,6 +92,9 @@ def explore(draw: Callable[..., tuple[Figure, str]], **controls: Any) -> None:
     for widget in inputs.values():
         widget.observe(redraw, names="value")
     _display_widget(widgets.VBox([*inputs.values(), picture]), data, metadata)
+    # The stored picture's description. Where a kernel runs, the caption says it, so the live side of this is nothing.
+    nothing = widgets.HTML(layout=widgets.Layout(display="none"))
+    _display_widget(nothing, {"text/html": figures.description_html(alt)}, {})
 
 
 def predict(question_id: str) -> None:

@@ -16,17 +16,18 @@ QUESTION = {
 
 
 class Shown(list):
-    """What `display` was given, as (data, metadata) pairs, and the last live widget among it."""
+    """What `display` was given, as (data, metadata) pairs, and the live widgets among it by their ids."""
 
-    widget: ipywidgets.VBox
+    widgets: dict[str, ipywidgets.Widget]
 
 
 @pytest.fixture
 def shown(monkeypatch):
     calls = Shown()
+    calls.widgets = {}
 
     def keep(widget, data, metadata, original=explore._display_widget):
-        calls.widget = widget
+        calls.widgets[widget.model_id] = widget
         original(widget, data, metadata)
 
     monkeypatch.setattr(explore, "display", lambda data, metadata=None, raw=False: calls.append((data, metadata)))
@@ -41,8 +42,9 @@ def bank(monkeypatch):
 
 
 def live(shown) -> ipywidgets.VBox:
-    assert shown[-1][0][WIDGET_VIEW]["model_id"] == shown.widget.model_id
-    return shown.widget
+    """The widget with the controls, of the last call."""
+    views = [shown.widgets[data[WIDGET_VIEW]["model_id"]] for data, _ in shown if WIDGET_VIEW in data]
+    return [widget for widget in views if isinstance(widget, ipywidgets.VBox)][-1]
 
 
 def draw(beta=0.5, size=10.0, kind="b", on=True, steps=3):
@@ -86,7 +88,14 @@ def test_moving_a_control_changes_that_picture_and_its_description_and_adds_noth
     assert "beta 0.9" in re.search(r'<img alt="([^"]*)"', picture.value)[1]
     assert re.search(r"base64,([^\"]+)", picture.value)[1] != re.search(r"base64,([^\"]+)", before)[1]
     assert picture.value.count("<img") == 1
-    assert len(shown) == 1 and live(shown).children == box
+    assert len(shown) == 2 and live(shown).children == box
+
+
+def test_the_stored_description_stands_below_and_gives_way_where_a_kernel_runs(shown):
+    start(shown)
+    data, _ = shown[1]
+    assert "beta 0.5, size 10, kind b" in data["text/html"] and set(data) == {"text/html", WIDGET_VIEW}
+    assert shown.widgets[data[WIDGET_VIEW]["model_id"]].layout.display == "none"
 
 
 def test_a_setting_that_cannot_be_drawn_says_so_and_the_next_one_works(shown):
