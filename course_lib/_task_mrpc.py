@@ -1,7 +1,7 @@
 """The full tier's task: MRPC, do two sentences say the same? With the pretrained DistilBERT.
 
 Sources: Dolan & Brockett 2005 for the sentences; GLUE (Wang et al. 2019, arXiv 1804.07461) for the split; Sanh et al.
-2019 (arXiv 1910.01108) for the model; the settings are those of the fine-tuning chapter of the Hugging Face course.
+2019 (arXiv 1910.01108) for the model. Epochs, batch size and rate are usual ones for fine-tuning, not tuned here.
 """
 
 from __future__ import annotations

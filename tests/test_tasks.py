@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from course_lib import _task_names, tasks
+from course_lib.threads import one_thread
 
 
 @pytest.fixture(scope="module")
@@ -94,16 +95,8 @@ def test_rows_feed_a_data_loader_and_the_model(small):
     assert output.loss.item() == pytest.approx(math.log(6), abs=0.15)
 
 
-@pytest.fixture
-def one_thread():
-    """So small a model is as fast on one thread, and far faster where other programs want the cores too."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
-def test_trainer_learns_it(small, tmp_path, one_thread):
+@one_thread()
+def test_trainer_learns_it(small, tmp_path):
     from transformers import Trainer, TrainingArguments
 
     arguments = TrainingArguments(

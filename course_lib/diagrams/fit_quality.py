@@ -60,7 +60,7 @@ def describe(V: Tensor, V_hat: Tensor, ratio: Tensor) -> str:
         V, V_hat: the matrix and its product.
         ratio: their :func:`log2_ratio`.
     """
-    divergence = factored.i_divergence(V.double(), V_hat.double()).clamp(min=0) / V.double().sum()
+    divergence = factored.i_divergence(V.double(), V_hat.double()) / V.double().sum()
     over, under = (2 ** max(extreme.item(), 0.0) for extreme in (ratio.max(), -ratio.min()))
     return (
         f"V ({V.shape[0]} × {V.shape[1]}), its product V̂, and their ratio. I-divergence {divergence:.3f} of the total; "
