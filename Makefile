@@ -5,6 +5,8 @@ PY := .venv/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check install -c constraints.txt
 LAB_FLAGS ?=
 LESSON ?=
+# Tests of its optimizers use torchao from a folder of its own: in .venv it would disturb transformers.
+TORCHAO := 0.18.0
 OLD := This course needs Python 3.11 or newer: say where one is, as in PYTHON=python3.12.
 
 # Threads that wait for one another sleep instead of spinning: on busy cores the small models train 20 times faster.
@@ -23,7 +25,7 @@ lab: .venv/learner ## Open JupyterLab on lesson 00, in work/, your own copy
 run: .venv/learner ## Run every lesson, or LESSON=04: seconds, peak memory, result
 	$(PY) tools/run.py $(LESSON)
 
-test: .venv/maintainer ## Run every test
+test: .venv/maintainer .torchao/$(TORCHAO) ## Run every test
 	$(PY) -m ruff check .
 	$(PY) -m pytest
 
@@ -34,7 +36,7 @@ constraints: .venv/maintainer ## Write constraints.txt from what .venv holds
 	$(PY) -m pip freeze --all --exclude-editable --exclude pip | sed 's/+.*//' > constraints.txt
 
 clean: ## Remove .venv and caches; work/ is kept
-	rm -rf .venv .pytest_cache .ruff_cache *.egg-info
+	rm -rf .venv .torchao .pytest_cache .ruff_cache *.egg-info
 
 .venv/python:
 	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and '$(OLD)')"
@@ -46,3 +48,7 @@ clean: ## Remove .venv and caches; work/ is kept
 
 .venv/maintainer: .venv/learner requirements-dev.txt
 	$(PIP) -r requirements-dev.txt && touch $@
+
+# Without it, as without a network, its tests say so and are skipped.
+.torchao/$(TORCHAO): .venv/python
+	-rm -rf .torchao && $(PIP) --no-deps --target .torchao torchao==$(TORCHAO) && touch $@

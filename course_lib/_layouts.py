@@ -1,16 +1,20 @@
 """What each optimizer keeps for one parameter: the state it will make in its first step, on the `meta` device.
 
 A tensor on the `meta` device has a shape, a dtype and a size, and no memory behind it. Sources: the state that
-``torch.optim`` (2.13) and ``transformers.optimization.Adafactor`` (5.24) make; the tests compare each with a real step.
+``torch.optim`` (2.13), ``transformers.optimization.Adafactor`` (5.24), ``bitsandbytes.optim`` (0.50) and
+``torchao.optim`` (0.18) make; the tests compare each with a real step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import ceil
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from course_lib._state_walk import Packed
 
 State = dict[str, Any]
 
@@ -81,6 +85,42 @@ def _adafactor_torch(p: Tensor) -> State:
     }
 
 
+# --- moments in 8 or 4 bits
+
+_SMALL = 4096  # elements; bitsandbytes and torchao leave smaller tensors in full
+# bitsandbytes keeps two maps, of signed and of unsigned numbers, and all parameters share them.
+_QMAPS = {1: _empty(256, dtype=torch.float32), 2: _empty(256, dtype=torch.float32)}
+
+
+def _in_full(p: Tensor, moments: int) -> State:
+    # In 32 bits, whatever the parameter has.
+    return {"step": 1} | {f"state{i}": _empty(*p.shape, dtype=torch.float32) for i in range(1, moments + 1)}
+
+
+def _in_8bit(p: Tensor, moments: int) -> State:
+    if p.numel() < _SMALL:
+        return _in_full(p, moments)
+    state: State = {"step": 1}
+    for i in range(1, moments + 1):
+        state[f"state{i}"] = _empty(*p.shape, dtype=torch.uint8)
+        state[f"qmap{i}"] = _QMAPS[i]
+        state[f"absmax{i}"] = _empty(ceil(p.numel() / 256), dtype=torch.float32)
+    return state
+
+
+def _torchao(p: Tensor, bits: int, block: int) -> State:
+    default = torch.get_default_dtype()
+    state: State = {"step": _empty(dtype=default)}
+    for key in ("exp_avg", "exp_avg_sq"):
+        if p.numel() < _SMALL or p.numel() % block:
+            state[key] = _like(p)
+        else:
+            state[key] = Packed(p.numel(), (_empty(p.numel() * bits // 8, dtype=torch.uint8),))
+            state[f"{key}.scale"] = _empty(p.numel() // block, dtype=default)
+            state[f"{key}.qmap"] = _empty(2**bits, dtype=torch.float32)  # a map of its own for each
+    return state
+
+
 LAYOUTS: dict[str, Callable[[Tensor], State]] = {
     "sgd": _sgd,
     "sgd_momentum": _sgd_momentum,
@@ -90,4 +130,14 @@ LAYOUTS: dict[str, Callable[[Tensor], State]] = {
     "adafactor": _adafactor,
     "adafactor_transformers": _adafactor_transformers,
     "adafactor_torch": _adafactor_torch,
+    "adamw8bit_bitsandbytes": lambda p: _in_8bit(p, moments=2),
+    "lion8bit_bitsandbytes": lambda p: _in_8bit(p, moments=1),
+    "lion_bitsandbytes": lambda p: _in_full(p, moments=1),
+    "adamw8bit_torchao": lambda p: _torchao(p, bits=8, block=256),
+    "adamw4bit_torchao": lambda p: _torchao(p, bits=4, block=128),
+}
+# What the kinds to which transformers' Trainer applies its rule keep for an embedding.
+EMBEDDINGS_IN_32BIT: dict[str, Callable[[Tensor], State]] = {
+    "adamw8bit_bitsandbytes": lambda p: _in_full(p, moments=2),
+    "lion8bit_bitsandbytes": lambda p: _in_full(p, moments=1),
 }

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 
-@dataclass
+@dataclass(repr=False)
 class Usage:
     """Memory of a block of code. All sizes are in bytes; printed, they are in MiB (2**20 bytes).
 
@@ -22,8 +22,9 @@ class Usage:
         what: what is counted: "tensors on cpu", "tensors on meta", or "allocated on cuda".
         before, peak, after: at the start of the block, at its highest, and at its end.
         reserved: on CUDA, the most that PyTorch's allocator has taken from the card, in use or not. None elsewhere.
-        resident: what the whole process keeps in main memory after the block. For information: it differs from run
-            to run, and freed memory may still be in it.
+        resident: what the whole process keeps in main memory after the block, its *resident set*. For information: it
+            differs from run to run, and freed memory may still be in it. A notebook shows it when a cell ends in a
+            Usage; ``print`` leaves it out.
     """
 
     what: str
@@ -39,10 +40,29 @@ class Usage:
         return self.peak - self.before
 
     def __str__(self) -> str:
+        return f"{self.what}: " + ", ".join(f"{_in_mib(size)} MiB {name}" for name, size in self._sizes().items())
+
+    def __repr__(self) -> str:
+        return f"<Usage: {self}>"
+
+    def _repr_html_(self) -> str:
+        sizes = {
+            **{f"{self.what}, {name}": size for name, size in self._sizes().items()},
+            "for information: resident set of the process, after": self.resident,
+        }
+        body = "".join(
+            f'<tr><th scope="row" style="text-align: left">{name}</th><td>{_in_mib(size)}</td></tr>'
+            for name, size in sizes.items()
+        )
+        return (
+            "<table><caption>Memory of a block of code</caption><thead><tr>"
+            '<th scope="col" style="text-align: left">what</th><th scope="col">MiB</th></tr></thead>'
+            f"<tbody>{body}</tbody></table>"
+        )
+
+    def _sizes(self) -> dict[str, int]:
         sizes = {"before": self.before, "at the peak": self.peak, "after": self.after}
-        if self.reserved is not None:
-            sizes["reserved at most"] = self.reserved
-        return f"{self.what}: " + ", ".join(f"{size / 2**20:,.2f} MiB {name}" for name, size in sizes.items())
+        return sizes if self.reserved is None else {**sizes, "reserved at most": self.reserved}
 
 
 @contextmanager
@@ -56,7 +76,9 @@ def measure(*holders: nn.Module | Optimizer | Tensor) -> Iterator[Usage]:
     would need on the CPU, without needing it.
 
     With holders on a CUDA device it asks that device's allocator instead, which counts all tensors there are, in
-    blocks of 512 bytes. The peak counter is the process's own: it is reset at the start of the block.
+    blocks of 512 bytes. The peak counter is the process's own: it is reset at the start of the block, and what the
+    allocator keeps unused is given back. Compare ``added`` there: what a notebook's old outputs and tracebacks keep
+    alive is in ``before`` and ``peak`` alike.
 
     Args:
         *holders: whatever exists already and plays a part in the block. They are on one device; with none it is the
@@ -99,6 +121,7 @@ def _tracked(device: torch.device, holders: tuple[nn.Module | Optimizer | Tensor
 @contextmanager
 def _allocated(device: torch.device) -> Iterator[Usage]:
     torch.cuda.synchronize(device)
+    torch.cuda.empty_cache()  # else ``reserved`` would tell of earlier blocks
     torch.cuda.reset_peak_memory_stats(device)
     usage = Usage("allocated on cuda", before=torch.cuda.memory_allocated(device))
     try:
@@ -116,3 +139,7 @@ def _tensors(holder: nn.Module | Optimizer | Tensor) -> Iterator[Tensor]:
         yield from holder.parameters()
     else:
         yield from (p for group in holder.param_groups for p in group["params"])
+
+
+def _in_mib(size: int) -> str:
+    return f"{size / 2**20:,.2f}"

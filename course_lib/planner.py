@@ -1,19 +1,21 @@
 """What it takes to train a model: bytes of weights, gradients, optimizer state and activations, from shapes alone.
 
 Models are built on the ``meta`` device: they have shapes and no memory, so that the largest takes a fraction of a
-second. Nothing is downloaded. All sizes are for 32-bit training, as ``torch`` does it unless told otherwise.
+second. Nothing is downloaded. Weights, gradients and state are those of 32-bit training, as ``torch`` does it unless
+told otherwise; mixed precision leaves them as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from math import ceil
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
 
 from course_lib import memory, tier
+from course_lib._activations import estimate_activations
+from course_lib._activations import saved_bytes as saved_bytes  # part of this module's names
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -55,8 +57,63 @@ MODELS: dict[str, tuple[str, str, dict[str, int]]] = {
     ),
     "LLaMA 7B": ("LlamaForCausalLM", "LlamaConfig", {}),
 }
-OPTIMIZERS = {"AdamW": "adamw", "8-bit Adam": None, "Adafactor": "adafactor", "SGD": "sgd"}
-CARDS = (16, 24, 80)  # GiB
+OPTIMIZERS = {"AdamW": "adamw", "8-bit Adam": "adamw8bit_bitsandbytes", "Adafactor": "adafactor", "SGD": "sgd"}
+CARDS = (16, 24, 80)  # sold as so many "GB"; here GiB, unless said otherwise
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What training a model takes, in bytes. Activations are an estimate; all else is exact."""
+
+    weights: int
+    gradients: int
+    state: int
+    activations: int
+
+    @property
+    def total(self) -> int:
+        """The sum: what is in use after the forward pass, if the last step's gradients still wait to be cleared."""
+        return self.weights + self.gradients + self.state + self.activations
+
+    def cards(self, sizes: Sequence[int] = CARDS) -> dict[int, str]:
+        """For each card, sold with so many "GB", whether the total fits: GB are 10⁹ bytes, GiB 2³⁰."""
+        return {size: self._on_card(size) for size in sizes}
+
+    def _on_card(self, size: int) -> str:
+        if self.total <= size * 10**9:
+            return "fits"
+        return "fits if GB are GiB" if self.total <= size * GIB else "too large"
+
+    def __str__(self) -> str:
+        sizes = (f"{name} {getattr(self, name) / GIB:.2f}" for name in ("weights", "gradients", "state"))
+        cards = ", ".join(f"{size} GB: {word}" for size, word in self.cards().items())
+        about = f"activations about {self.activations / GIB:.1f}, total about {self.total / GIB:.1f} GiB"
+        return f"{', '.join(sizes)}, {about}; {cards}"
+
+
+def plan(
+    model: PreTrainedModel,
+    kind: str,
+    *,
+    batch: int,
+    length: int,
+    mixed: bool = False,
+    fused_attention: bool = False,
+) -> Plan:
+    """What it takes to train ``model``, one that :func:`build` returns, on ``batch`` texts of ``length`` tokens.
+
+    Args:
+        kind: of the optimizer, as for :func:`course_lib.memory.predict_state_size`.
+        mixed: computing in 16 bits under ``torch.autocast``, as ``bf16=True`` has it.
+        fused_attention: attention that keeps no attention weights, as FlashAttention on a GPU.
+
+    Raises:
+        ValueError: an unknown kind; a model of a family for which there is no estimate.
+    """
+    state = memory.predict_state_size(model, kind).bytes
+    activations = estimate_activations(model, batch, length, mixed, fused_attention)
+    return Plan(**_weights(model), state=state, activations=activations)
 
 
 def build(name: str) -> PreTrainedModel:
@@ -78,18 +135,14 @@ def build(name: str) -> PreTrainedModel:
 def state_bytes(model: torch.nn.Module, optimizer: str) -> int:
     """Bytes of the optimizer's state, for one of ``OPTIMIZERS``.
 
-    8-bit Adam is taken as two 8-bit numbers for each parameter and a 32-bit scale for each 256 of them (Dettmers et
-    al. 2022, arXiv 2110.02861). Libraries keep small tensors in 32 bits, which changes the sum by less than 1 %.
+    8-bit Adam is that of bitsandbytes, which keeps small tensors in 32 bits.
 
     Raises:
         ValueError: an unknown optimizer.
     """
     if optimizer not in OPTIMIZERS:
         raise ValueError(f"There is no optimizer {optimizer!r} here. Known: {', '.join(OPTIMIZERS)}.")
-    kind = OPTIMIZERS[optimizer]
-    if kind is not None:
-        return memory.predict_state_size(model, kind).bytes
-    return sum(2 * (p.numel() + 4 * ceil(p.numel() / 256)) for p in model.parameters() if p.requires_grad)
+    return memory.predict_state_size(model, OPTIMIZERS[optimizer]).bytes
 
 
 def verdict(total: float, cards: Sequence[float] = CARDS) -> str:
@@ -117,30 +170,10 @@ def parts(model: torch.nn.Module, optimizer: str) -> dict[str, int]:
     Raises:
         ValueError: an unknown optimizer.
     """
+    return {**_weights(model), "state": state_bytes(model, optimizer)}
+
+
+def _weights(model: torch.nn.Module) -> dict[str, int]:
     weights = {p: p.numel() * p.element_size() for p in model.parameters()}
     gradients = sum(size for p, size in weights.items() if p.requires_grad)
-    return {"weights": sum(weights.values()), "gradients": gradients, "state": state_bytes(model, optimizer)}
-
-
-def saved_bytes(model: torch.nn.Module, forward: Callable[[], Tensor]) -> int:
-    """Bytes that autograd keeps for the backward pass after ``forward()``, beside the model's own tensors.
-
-    What several operations keep in common counts once. On the ``meta`` device a DistilBERT in training mode keeps what
-    it keeps on a CPU, and takes no memory; without dropout a CPU has a leaner attention.
-
-    Args:
-        model: whose weights are not counted.
-        forward: computes the loss.
-    """
-    kept: list[Tensor] = []
-
-    def note(tensor: Tensor) -> Tensor:
-        kept.append(tensor)
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        forward()
-    storages = {id(storage): storage for storage in (tensor.untyped_storage() for tensor in kept)}
-    for tensor in (*model.parameters(), *model.buffers()):
-        storages.pop(id(tensor.untyped_storage()), None)
-    return sum(storage.nbytes() for storage in storages.values())
+    return {"weights": sum(weights.values()), "gradients": gradients}

@@ -1,11 +1,15 @@
 """The meter: peaks worked out by hand, to the byte."""
 
 import gc
+import re
 from types import SimpleNamespace
 
+import nbformat
+import psutil
 import pytest
 import torch
 
+import execution
 from course_lib import meter
 
 MIB = 2**20
@@ -72,6 +76,59 @@ def test_twice_the_same_whatever_else_is_alive():
     assert len(set(found)) == 1
 
 
+BEGIN = """
+import torch
+from course_lib import meter
+
+model = torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.ReLU(), torch.nn.Linear(512, 256))
+optimizer, x = torch.optim.AdamW(model.parameters()), torch.randn(128, 256)
+model(x).sum().backward()
+optimizer.step()
+optimizer.zero_grad()
+"""
+MEASURE = """
+with meter.measure(model, optimizer, x) as usage:
+    out = model(x)
+    loss = out.square().sum()
+    loss.backward()
+    optimizer.step()
+optimizer.zero_grad()
+print(usage)
+out
+"""
+FAIL = """
+def forward():
+    hidden = model(x) * torch.randn(50, 128, 256)
+    raise RuntimeError("on purpose")
+
+forward()
+"""
+
+
+def test_a_cell_that_is_run_again_gives_the_same_number():
+    # Between the runs Out[] keeps each output with what led to it, and the traceback what its functions had.
+    notebook = nbformat.v4.new_notebook()
+    sources = [
+        BEGIN,
+        MEASURE,
+        MEASURE,
+        FAIL,
+        MEASURE,
+        "usage",
+        MEASURE,
+        "len([k for k in Out if torch.is_tensor(Out[k])])",
+    ]
+    notebook.cells = cells = [nbformat.v4.new_code_cell(source) for source in sources]
+    cells[3].metadata.tags = ["raises-exception"]
+    execution.execute(notebook, "a notebook")
+    printed = [cell.outputs[0].text for cell in cells if cell.source == MEASURE]
+    assert len(printed) == 4 and len(set(printed)) == 1
+    # Two weights and biases, and two moments of each; the batch. Then come what the layers keep, and gradients.
+    assert printed[0].startswith(f"tensors on cpu: {(3 * (2 * 256 * 512 + 768) + 128 * 256) * 4 / MIB:.2f} MiB before")
+    assert cells[-1].outputs[0].data["text/plain"] == "4"
+    assert "resident set" in cells[5].outputs[0].data["text/html"]
+
+
 def test_on_the_meta_device_it_predicts(recwarn):
     found = []
     for device in ("cpu", "meta"):
@@ -113,8 +170,29 @@ def test_a_block_that_fails_is_measured_and_still_fails():
 def test_what_is_printed_names_its_units():
     usage = meter.Usage("tensors on cpu", before=MIB, peak=1027 * MIB + MIB // 4, after=2 * MIB)
     assert str(usage) == "tensors on cpu: 1.00 MiB before, 1,027.25 MiB at the peak, 2.00 MiB after"
+    assert repr(usage) == f"<Usage: {usage}>"
     usage.reserved = 1100 * MIB
     assert str(usage).endswith(", 1,100.00 MiB reserved at most")
+
+
+def test_a_notebook_shows_the_resident_set_as_information():
+    usage = meter.Usage(
+        "allocated on cuda", before=MIB, peak=3 * MIB, after=2 * MIB, reserved=4 * MIB, resident=900 * MIB
+    )
+    shown = usage._repr_html_()
+    assert [float(size) for size in re.findall(r"<td>([\d.]+)</td>", shown)] == [1, 3, 2, 4, 900]
+    assert "allocated on cuda, at the peak" in shown
+    assert "for information: resident set of the process" in shown and "<caption>" in shown
+    assert "resident" not in str(usage)
+    usage.reserved = None
+    assert shown.count("<tr>") == usage._repr_html_().count("<tr>") + 1
+
+
+def test_the_resident_set_is_the_one_that_the_system_tells():
+    with meter.measure() as usage:
+        held = torch.ones(64 * MIB, dtype=torch.uint8)
+    assert usage.resident == pytest.approx(psutil.Process().memory_info().rss, rel=0.1)
+    assert usage.resident > len(held) and usage.peak == 64 * MIB
 
 
 def test_on_cuda_the_allocator_is_asked(monkeypatch):
@@ -124,12 +202,17 @@ def test_on_cuda_the_allocator_is_asked(monkeypatch):
     def reset(_):
         top[0] = now[0]
 
+    def empty_cache():
+        cached[0] = 0
+
+    cached = [1000]
     fake = SimpleNamespace(
         synchronize=lambda _: None,
+        empty_cache=empty_cache,
         reset_peak_memory_stats=reset,
         memory_allocated=lambda _: now[0],
         max_memory_allocated=lambda _: top[0],
-        max_memory_reserved=lambda _: 2 * top[0],
+        max_memory_reserved=lambda _: 2 * top[0] + cached[0],
     )
     monkeypatch.setattr(meter.torch, "cuda", fake)
     with meter._allocated(torch.device("cuda")) as usage:
