@@ -9,4 +9,5 @@ EXPORTS = {
     "factorization": "course_lib.diagrams.factorization:four_steps",
     "adafactor_pipeline": "course_lib.diagrams.pipeline:adafactor_pipeline",
     "trainer_accelerator": "course_lib.diagrams.trainer_accelerator:trainer_accelerator",
+    "code_points": "course_lib.diagrams.code_points:code_points",
 }
