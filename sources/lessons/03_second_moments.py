@@ -290,7 +290,7 @@ print(f"SGD {straight['SGD']}, RMSProp {straight['RMSProp']}")
 # %%
 predict("03-rotation")
 
-# %% tags=["answer"]
+# %% tags=["answer", "varies"]
 print("The valley turned by 45°:")
 diagonal = race(100, 45, SGD=sgd, RMSProp=rmsprop)
 fig, alt = valley.Race().update(100, 45, diagonal)
@@ -302,7 +302,7 @@ reveal("03-rotation")
 # The scaling is **per coordinate**: one number for each parameter, whichever way the valley runs. Compare the two
 # divisors:
 
-# %% tags=["answer"]
+# %% tags=["answer", "varies"]
 print("The two divisors at the first step, straight and turned:")
 for rotation in (0, 45):
     H, start = valley.turned(100, rotation)
@@ -335,7 +335,7 @@ explore(draw, elongation=Slider(1, 1000, log=True), rotation=Slider(0, 45, step=
 # In the bowl SGD arrives in one step: nothing is there to be evened out. And half of the lead is gone at little more
 # than 20°:
 
-# %%
+# %% tags=["varies"]
 for elongation, rotation in ((1, 0), (100, 0), (100, 10), (100, 20), (100, 45)):
     runs = race(elongation, rotation, SGD=sgd, RMSProp=rmsprop)
     print(f"elongation {elongation:3}, turned by {rotation:2}°: SGD {runs['SGD']}, RMSProp {runs['RMSProp']}")
@@ -471,7 +471,7 @@ torch.testing.assert_close(layer.weight.grad.square(), torch.outer(delta**2, a**
 # The rotation took RMSProp's lead. Does the *first* moment care about rotation? Let momentum and Adam race at
 # elongation 100, straight and at 45°. What do you expect? The next cell has the answer.
 
-# %% tags=["answer"]
+# %% tags=["answer", "varies"]
 print("Steps at elongation 100:")
 for rotation in (0, 45):
     runs = race(100, rotation, SGD=sgd, momentum=momentum, RMSProp=rmsprop, Adam=adam)
