@@ -203,7 +203,7 @@ def test_nothing_is_installed_but_packaging(bare):
     run = bare("packaging")
     assert (run.returncode, run.stderr) == (1, "")
     assert re.search(r'^problem +torch +missing +pip install "torch>=2\.6"$', run.stdout, re.MULTILINE)
-    assert len(re.findall(r"^problem .* missing", run.stdout, re.MULTILINE)) == 12  # JupyterLab is a note
+    assert len(re.findall(r"^problem .* missing", run.stdout, re.MULTILINE)) == 13  # JupyterLab is a note
     assert "does not load" not in run.stdout
     assert re.search(r"^note +memory +unknown +psutil would tell$", run.stdout, re.MULTILINE)
     assert re.search(r"^ok +disk +", run.stdout, re.MULTILINE)
