@@ -1,5 +1,7 @@
 """The question bank, and the predictions that lessons make of it."""
 
+import json
+
 import pytest
 from nbformat.v4 import new_code_cell
 from sample_course import QUESTIONS, write_sources
@@ -23,6 +25,7 @@ import questions
         ("right: B", "right: E", "right must be A, B, C or D"),
         ("next: Count.", "", "next must be a text"),
         ("next: Count.", "next: Count.\n  nxet: Count.", "nxet means nothing here"),
+        ("right: B", "right: B\n  use: exam", "use must be discussion or test"),
         (QUESTIONS, QUESTIONS + QUESTIONS, "another question has this id"),
     ],
 )
@@ -53,3 +56,17 @@ def test_predictions_are_asked_then_answered(tmp_path, cells, complaint):
     nb = notebook.assemble([new_code_cell(source, metadata={"tags": tags}) for source, tags in cells])
     found = questions.check_calls(nb, course.lesson("00"), questions.load(course))
     assert (not found) if complaint is None else any(complaint in problem for problem in found)
+
+
+def test_questions_of_the_test_stay_out_of_lessons_and_library(tmp_path):
+    write_sources(tmp_path)
+    course = course_list.load(tmp_path)
+    path = tmp_path / "sources" / "questions.yaml"
+    other = QUESTIONS.replace("00-sum", "00-talk").replace("right: B", "right: B\n  use: discussion")
+    path.write_text(QUESTIONS.replace("right: B", "right: B\n  use: test") + other, encoding="utf-8")
+    bank = questions.load(course)
+    assert bank.problems == () and [question["id"] for question in bank.meant_for("test")] == ["00-sum"]
+    (exported,) = json.loads(questions.text(bank))
+    assert exported["id"] == "00-talk" and "use" not in exported
+    nb = notebook.assemble([new_code_cell("predict('00-sum')")])
+    assert "belongs to the test" in questions.check_calls(nb, course.lesson("00"), bank)[0]

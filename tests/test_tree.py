@@ -31,6 +31,7 @@ FOLDERS = {
     "exercises": {".ipynb"},
     "images": {".png", ".svg"},
     "notebooks": {".ipynb"},
+    "sheets": {".pdf"},
     "solutions": {".ipynb"},
     "sources": {".py", ".yaml"},
     "tests": {".py"},
@@ -70,7 +71,7 @@ def test_generated_folders_hold_what_is_generated():
 
 def test_every_text_is_utf8_and_free_of_this_machine(files):
     for path in files:
-        if path.suffix == ".png":
+        if path.suffix in (".pdf", ".png"):
             continue
         text = (ROOT / path).read_bytes().decode("utf-8")  # raises, with the place, on anything else
         assert "\r" not in text, f"{path} has Windows line ends"

@@ -18,6 +18,7 @@ import notebook
 import pictures
 import questions
 import readme
+import sheets
 from course import ROOT, Course, CourseError, Lesson
 
 
@@ -74,6 +75,7 @@ def build(root: Path, ids: Sequence[str], run: bool = True) -> None:
             problems.append(str(error))
     if not ids:
         pictures.export_drawn(root / "images", pictures.drawn())
+        sheets.export(course, bank)
     readme.export(course)
     if problems:
         raise CourseError(*problems)

@@ -15,6 +15,7 @@ from course import Course, CourseError, Lesson, write
 
 LETTERS = "ABCD"
 TEXTS = ("id", "lesson", "question", "right", "next")
+USES = ("discussion", "test")  # the printed sheets that a question can be meant for
 CALL = re.compile(r"\b(predict|reveal)\(\s*[\"']([^\"']+)[\"']")
 
 
@@ -24,6 +25,10 @@ class Bank:
 
     questions: tuple[dict[str, Any], ...]
     problems: tuple[tuple[str | None, str], ...]
+
+    def meant_for(self, use: str) -> list[dict[str, Any]]:
+        """The questions of one printed sheet, in the bank's order."""
+        return [question for question in self.questions if question.get("use") == use]
 
     def problems_of(self, lessons: Iterable[Lesson]) -> list[str]:
         """The problems that concern these lessons."""
@@ -65,7 +70,7 @@ def _problems(question: Any, lessons: set[str]) -> Iterable[str]:
     for key in TEXTS:
         if not _is_text(question.get(key)):
             yield f"{key} must be a text (put numbers in quotes)"
-    if unknown := set(question) - {*TEXTS, "options"}:
+    if unknown := set(question) - {*TEXTS, "options", "use"}:
         yield f"{', '.join(sorted(map(str, unknown)))} means nothing here"
     if question.get("lesson") not in lessons:
         yield f"there is no lesson {question.get('lesson')!r}"
@@ -82,6 +87,8 @@ def _problems(question: Any, lessons: set[str]) -> Iterable[str]:
         yield "two options say the same"
     if question.get("right") not in tuple(LETTERS):
         yield "right must be A, B, C or D"
+    if question.get("use", USES[0]) not in USES:
+        yield f"use must be {' or '.join(USES)}, or be left out"
 
 
 def _is_text(value: Any) -> bool:
@@ -89,8 +96,13 @@ def _is_text(value: Any) -> bool:
 
 
 def text(bank: Bank) -> str:
-    """The questions as course_lib reads them."""
-    return json.dumps(bank.questions, ensure_ascii=False, indent=1) + "\n"
+    """The questions as course_lib reads them: without the test, whose answers nobody should meet by chance."""
+    listed = [
+        {key: value for key, value in question.items() if key != "use"}
+        for question in bank.questions
+        if question.get("use") != "test"
+    ]
+    return json.dumps(listed, ensure_ascii=False, indent=1) + "\n"
 
 
 def export(course: Course, bank: Bank) -> None:
@@ -101,6 +113,7 @@ def export(course: Course, bank: Bank) -> None:
 def check_calls(notebook: NotebookNode, lesson: Lesson, bank: Bank) -> list[str]:
     """Problems with the predictions of one lesson: each asks a question of its own and is answered further down."""
     own = {question["id"] for question in bank.questions if question["lesson"] == lesson.id}
+    tested = {question["id"] for question in bank.meant_for("test")}
     asked: set[str] = set()
     answered: set[str] = set()
     problems = []
@@ -110,6 +123,8 @@ def check_calls(notebook: NotebookNode, lesson: Lesson, bank: Bank) -> list[str]
         for call, question in CALL.findall(cell.source):
             if question not in own:
                 problems.append(f"{call}({question!r}): sources/questions.yaml has no such question for this lesson")
+            elif question in tested:
+                problems.append(f"{call}({question!r}): this question belongs to the test, so ask another one")
             elif call == "predict":
                 asked.add(question)
             elif question not in asked:
