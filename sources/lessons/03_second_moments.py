@@ -296,13 +296,14 @@ diagonal = race(100, 45, SGD=sgd, RMSProp=rmsprop)
 fig, alt = valley.Race().update(100, 45, diagonal)
 figures.show(fig, alt=alt)
 print(f"SGD {diagonal['SGD']}, RMSProp {diagonal['RMSProp']}")
+assert diagonal["SGD"].steps == 115 and 95 <= diagonal["RMSProp"].steps <= 110
 reveal("03-rotation")
 
 # %% [markdown]
 # The scaling is **per coordinate**: one number for each parameter, whichever way the valley runs. Compare the two
 # divisors:
 
-# %% tags=["answer", "varies"]
+# %% tags=["answer"]
 print("The two divisors at the first step, straight and turned:")
 for rotation in (0, 45):
     H, start = valley.turned(100, rotation)
@@ -336,9 +337,12 @@ explore(draw, elongation=Slider(1, 1000, log=True), rotation=Slider(0, 45, step=
 # than 20°:
 
 # %% tags=["varies"]
+leads = {}
 for elongation, rotation in ((1, 0), (100, 0), (100, 10), (100, 20), (100, 45)):
     runs = race(elongation, rotation, SGD=sgd, RMSProp=rmsprop)
     print(f"elongation {elongation:3}, turned by {rotation:2}°: SGD {runs['SGD']}, RMSProp {runs['RMSProp']}")
+    leads[elongation, rotation] = runs["SGD"].steps - runs["RMSProp"].steps
+assert leads[1, 0] < 0 and leads[100, 20] > leads[100, 0] / 2 > leads[100, 45] > 0
 
 # %% [markdown]
 # Real networks seem to lie well for it: transformers train worse with Adam if their parameter space is turned at random
@@ -473,9 +477,12 @@ torch.testing.assert_close(layer.weight.grad.square(), torch.outer(delta**2, a**
 
 # %% tags=["answer", "varies"]
 print("Steps at elongation 100:")
+steps = {}
 for rotation in (0, 45):
     runs = race(100, rotation, SGD=sgd, momentum=momentum, RMSProp=rmsprop, Adam=adam)
     print(f"turned by {rotation:2}°:", ", ".join(f"{name} {run.steps}" for name, run in runs.items()))
+    steps[rotation] = {name: run.steps for name, run in runs.items()}
+assert steps[0]["momentum"] == steps[45]["momentum"] and steps[45]["Adam"] < steps[45]["RMSProp"] / 2
 print("Momentum does not care, and thanks to it Adam is well ahead of RMSProp in the turned valley.")
 
 # %% [markdown]
