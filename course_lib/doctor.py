@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 GIB = 2**30
 # Packages that the course runs without, and what they are for.
-OPTIONAL = {"jupyterlab": "to open the notebooks here; Colab and VS Code do without"}
+OPTIONAL = {
+    "bitsandbytes": "for real 8-bit steps in lesson 09, which goes on without",
+    "jupyterlab": "to open the notebooks here; Colab and VS Code do without",
+}
 
 
 @dataclass(frozen=True)
