@@ -329,6 +329,21 @@ def draw(model="GPT-2 XL", optimizer="Adafactor"):
 explore(draw, model=Choice(tuple(planner.MODELS)), optimizer=Choice(tuple(planner.OPTIMIZERS)))
 
 # %% [markdown]
+# And the activations? From a model's configuration they can be estimated by a formula (see Sources). Here is GPT-2
+# large with Adafactor, on texts of 512 tokens, computed in 32 bits and, as `bf16=True` has it, mostly in 16:
+
+# %%
+for batch in (1, 8):
+    for mixed, bits_told in ((False, "32 bits"), (True, "16 bits")):
+        plan = planner.plan(models["GPT-2 large"], "adafactor", batch=batch, length=512, mixed=mixed)
+        print(f"batch of {batch}, {bits_told}: activations about {plan.activations / GIB:4.1f} GiB,", end=" ")
+        print(f"total about {plan.total / GIB:4.1f} GiB; on 24 GB: {plan.cards()[24]}")
+
+# %% [markdown]
+# With eight texts the activations are by far the largest part, and no optimizer changes that. Computing in 16 bits does
+# not halve them: some results stay in 32 bits, and 16-bit copies of the weights join them.
+
+# %% [markdown]
 # A last trap: **state is not the total**. For LLaMA 7B, Adafactor's state is a matter of MiB, and training still
 # needs some 50 GiB before the first activation. As long as all gradients wait for the step, no optimizer gets below
 # weights plus gradients.
@@ -371,5 +386,6 @@ for name, (elements, bits_each) in points.items():
 #   [bitsandbytes](https://huggingface.co/docs/bitsandbytes/explanations/optimizers).
 # - Activations: [saved tensors](https://docs.pytorch.org/docs/stable/notes/autograd.html#saved-tensors) in PyTorch's
 #   notes on   autograd. Fused attention: Dao et al. 2022, [arXiv 2205.14135](https://arxiv.org/abs/2205.14135).
+# - Activations by formula: Korthikanti et al. 2022, [arXiv 2205.05198](https://arxiv.org/abs/2205.05198), section 4.1.
 # - 16-bit computing: [automatic mixed precision](https://docs.pytorch.org/docs/stable/amp.html) in PyTorch.
 # - Shapes of the models: `config.json` of each on the [Hugging Face hub](https://huggingface.co/models).
