@@ -1,6 +1,7 @@
-"""Build the course: `build.py` for all of it, `build.py 04 05` for these lessons.
+"""Build the course: `build.py` for all of it, `build.py 04 05` for these lessons and their exercises.
 
-Each lesson's source becomes an executed notebook; glossary, question bank, pictures and README's course map follow.
+Each lesson's source becomes an executed notebook, each exercise's one without and one with the answers; glossary, question
+bank, pictures and README's course map follow.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 import checks
 import course as course_list
 import execution
+import exercises
 import glossary
 import notebook
 import pictures
@@ -20,6 +22,7 @@ import questions
 import readme
 import sheets
 from course import ROOT, Course, CourseError, Lesson
+from exercises import Exercise
 
 
 def check_sources(course: Course, lessons: Sequence[Lesson], bank: questions.Bank) -> None:
@@ -52,14 +55,62 @@ def build_lesson(course: Course, lesson: Lesson) -> float:
     return peak
 
 
-def build(root: Path, ids: Sequence[str], run: bool = True) -> None:
-    """Build the lessons with these ids, or everything, in the folder `root`; with `run=False` check the sources only.
+def build_exercise(course: Course, exercise: Exercise) -> None:
+    """Execute an exercise without and with its answers, and store both notebooks if they keep every rule.
+
+    Raises:
+        CourseError: a cell failed, or a rule is broken; then nothing is written.
+    """
+    finished = {}
+    for path, made in (
+        (exercises.unsolved_path(course, exercise), exercises.unsolved(course, exercise)),
+        (exercises.solved_path(course, exercise), exercises.solved(course, exercise)),
+    ):
+        name = path.relative_to(course.root).with_suffix("").as_posix()
+        execution.execute(made, name)
+        made.metadata = notebook.METADATA
+        if problems := checks.clean(made, name) + checks.check(made, name, course.root):
+            raise CourseError(*problems)
+        finished[path] = notebook.text(made)
+    for path, text in finished.items():
+        course_list.write(path, text)
+
+
+def build_exercises(course: Course, chosen: Sequence[Exercise]) -> None:
+    """Build these exercises, after the library's file of answers, which their hints come from.
+
+    Raises:
+        CourseError: what is wrong with any of them.
+    """
+    course_list.write(exercises.answers_path(course), exercises.answers(course))
+    problems = []
+    for exercise in chosen:
+        print(f"exercises {exercise.id} …", flush=True)
+        try:
+            build_exercise(course, exercise)
+        except CourseError as error:
+            problems.append(str(error))
+    if problems:
+        raise CourseError(*problems)
+
+
+def build(root: Path, ids: Sequence[str], run: bool = True, lessons_too: bool = True) -> None:
+    """Build what has these ids, or everything, in the folder `root`.
+
+    Args:
+        ids: of lessons, whose exercises are built too, or "capstone".
+        run: without it, sources are checked only, and nothing is written.
+        lessons_too: without it, only exercises are built.
 
     Raises:
         CourseError: what is wrong.
     """
     course = course_list.load(root)
-    lessons = course.select(ids) if ids else list(course.written)
+    chosen = exercises.select(course, list(ids))
+    if not lessons_too:
+        build_exercises(course, chosen)
+        return
+    lessons = course.select(name for name in ids if name != "capstone") if ids else list(course.written)
     bank = questions.load(course)
     check_sources(course, lessons, bank)
     if not run:
@@ -73,6 +124,10 @@ def build(root: Path, ids: Sequence[str], run: bool = True) -> None:
             build_lesson(course, lesson)
         except CourseError as error:
             problems.append(str(error))
+    try:
+        build_exercises(course, chosen)
+    except CourseError as error:
+        problems.append(str(error))
     if not ids:
         pictures.export_drawn(root / "images", pictures.drawn())
         sheets.export(course, bank)
@@ -83,11 +138,12 @@ def build(root: Path, ids: Sequence[str], run: bool = True) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("lessons", nargs="*", help="ids of lessons, such as 04; all if none is given")
+    parser.add_argument("lessons", nargs="*", help="ids of lessons, such as 04, or capstone; all if none is given")
+    parser.add_argument("--exercises", action="store_true", help="build exercises only, not the lessons")
     parser.add_argument("--no-execute", action="store_true", help="check the sources only, and write nothing")
     options = parser.parse_args()
     try:
-        build(ROOT, options.lessons, run=not options.no_execute)
+        build(ROOT, options.lessons, run=not options.no_execute, lessons_too=not options.exercises)
     except CourseError as error:
         sys.exit(str(error))
 

@@ -1,0 +1,64 @@
+"""Feedback on exercises: `check.ema()` judges your `ema`, `check.ema.hint()` helps, `check.ema.solution()` tells.
+
+Each exercise notebook has a module here with its tasks. A check calls your function on several inputs and says which one
+went wrong, what came out, what was expected, and which misconception that looks like. It judges what the function does,
+not how it is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+# Which module has which tasks, in the order of the notebook.
+EXERCISES: dict[str, tuple[str, ...]] = {
+    "exercise_02": ("ema", "bias_corrected", "first_step_beyond"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for module, tasks in EXERCISES.items():
+        if name in tasks:
+            return getattr(import_module(f"course_lib.check.{module}"), name)
+    raise AttributeError(f"The course has no task {name!r}; there are {', '.join(__dir__())}.")
+
+
+def __dir__() -> list[str]:
+    return ["preview", "progress", *(task for tasks in EXERCISES.values() for task in tasks)]
+
+
+def progress(exercise: str) -> None:
+    """Show one line: how many tasks of an exercise notebook are right in this kernel, and which are not.
+
+    Args:
+        exercise: "02" for the exercise of lesson 02, or "capstone".
+
+    Raises:
+        KeyError: no such exercise.
+    """
+    from course_lib.check import _show
+
+    _show.progress(EXERCISES[exercise if exercise == "capstone" else f"exercise_{exercise}"])
+
+
+def preview(make: Callable[[], Any]) -> None:
+    """Show what your functions make of something, if they are written already; otherwise say what is missing.
+
+    Args:
+        make: a function without arguments, such as ``lambda: ema(series, 0.9)``. What it returns is shown, unless it is None.
+    """
+    from IPython.display import display
+
+    from course_lib.check import _show
+
+    try:
+        value = make()
+    except NotImplementedError:
+        return _show.note("To see something here, first write the function above.")
+    except NameError as error:
+        return _show.note(f"`{error.name}` does not exist yet: run the cell that defines it.")
+    except Exception as error:
+        return _show.note(f"Your function raised `{type(error).__name__}: {error}`")
+    if value is not None:
+        display(value)

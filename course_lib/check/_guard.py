@@ -1,0 +1,137 @@
+"""Calling a learner's function so that nothing it does reaches the notebook: prints, warnings, errors, endless loops."""
+
+from __future__ import annotations
+
+import builtins
+import ctypes
+import linecache
+import logging
+import signal
+import threading
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from IPython.utils.capture import capture_output
+
+# Seconds between two attempts to stop a function that catches the first one.
+AGAIN = 0.05
+# Seconds after which a function in a thread that does not stop is given up.
+GIVE_UP = 2.0
+
+
+class TimeIsUp(BaseException):  # noqa: N818 - like KeyboardInterrupt, it is no error of the function's
+    """Raised inside a function that runs too long; no `except Exception` in there stops it."""
+
+
+@dataclass
+class Outcome:
+    """What came of one call.
+
+    Attributes:
+        value: what the function returned.
+        error: what it raised, or None.
+        line: the learner's line that raised, if it can be found.
+        printed: what it wrote to stdout.
+        stopped: it ran longer than it may.
+        running: and it could not be stopped either, so it still runs.
+    """
+
+    value: Any = None
+    error: BaseException | None = None
+    line: str = ""
+    printed: str = ""
+    stopped: bool = False
+    running: bool = False
+
+
+def call(function: Callable[[], Any], seconds: float) -> Outcome:
+    """Call a function without arguments, quietly, for at most so many seconds. Raises nothing."""
+    outcome = Outcome()
+    with _quiet() as captured:
+        try:
+            outcome.value = (_with_alarm if _has_alarm() else _in_thread)(function, seconds)
+        except TimeIsUp as error:
+            outcome.stopped, outcome.running = True, error.args == ("running",)
+        except BaseException as error:  # also SystemExit, and KeyboardInterrupt when the learner presses stop
+            outcome.error, outcome.line = error, _line(error)
+    outcome.printed = captured.stdout
+    return outcome
+
+
+@contextmanager
+def _quiet() -> Iterator[Any]:
+    """Keep prints, displayed pictures, warnings and log lines from the notebook, and let nothing wait for a keyboard."""
+
+    def refuse(prompt: object = "") -> str:
+        raise RuntimeError("the function asks for input(); it gets all it needs as arguments")
+
+    ask, builtins.input = builtins.input, refuse
+    level = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with capture_output() as captured, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield captured
+    finally:
+        logging.disable(level)
+        builtins.input = ask
+
+
+def _has_alarm() -> bool:
+    """An alarm can interrupt Python on Linux and macOS, and there on the main thread only."""
+    return hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
+
+
+def _with_alarm(function: Callable[[], Any], seconds: float) -> Any:
+    def inside() -> Any:
+        return function()
+
+    def ring(_: int, frame: Any) -> None:
+        while frame is not None:  # an alarm that comes late must not hit the code around the call
+            if frame.f_code is inside.__code__:
+                raise TimeIsUp
+            frame = frame.f_back
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN)
+    try:
+        return inside()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL if before is None else before)
+
+
+def _in_thread(function: Callable[[], Any], seconds: float) -> Any:
+    done: dict[str, Any] = {}
+
+    def work() -> None:
+        try:
+            done["value"] = function()
+        except BaseException as error:
+            done["error"] = error
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    give_up = time.monotonic() + GIVE_UP
+    while thread.is_alive():
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(TimeIsUp))
+        thread.join(AGAIN)
+        if time.monotonic() > give_up:
+            raise TimeIsUp("running")
+    if "error" in done:
+        raise done["error"]
+    return done["value"]
+
+
+def _line(error: BaseException) -> str:
+    """The last line of the learner's own code on the way to the error: what is defined in a notebook's cells."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if "ipykernel_" in frame.filename or frame.filename.startswith("<"):
+            return (frame.line or linecache.getline(frame.filename, frame.lineno or 0)).strip()
+    return ""
