@@ -1,4 +1,4 @@
-"""Answers that learners might give to the exercises, right and wrong, collected from the modules `answers_<exercise>`."""
+"""Answers that learners might give to the exercises, right and wrong, collected from the modules `answers_…`."""
 
 from __future__ import annotations
 

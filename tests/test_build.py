@@ -153,6 +153,36 @@ def test_glossary_lists_the_terms_and_links_back(root):
     ]
 
 
+def test_an_exercise_is_stored_unsolved_and_solved(root):
+    unsolved, solved = (notebook.read(root / folder / "01_second.ipynb").cells for folder in ("exercises", "solutions"))
+    assert unsolved[0].source.startswith("# Exercises 01 · Second\n\n*7 minutes · 2 tasks · 4 points*\n\nIn each task,")
+    assert solved[0].source.startswith("# Solutions 01 · Second\n\n*7 minutes · 2 tasks · 4 points*")
+    heading = "## Task 2 · Correct\n\n*4 minutes · hard · 3 points · good for: Adam*\n\nWrite `bias_corrected`."
+    assert heading in [cell.source for cell in unsolved] and heading in [cell.source for cell in solved]
+    answer = next(cell for cell in unsolved if "def ema" in cell.source)
+    assert answer.source == "def ema(values, beta):\n    '''All averages.'''\n    raise NotImplementedError"
+    graded = [cell.metadata.nbgrader for cell in unsolved if "nbgrader" in cell.metadata]
+    assert [(cell.grade_id, cell.solution, cell.grade, cell.locked, cell.get("points")) for cell in graded] == [
+        ("ema", True, False, False, None),
+        ("check_ema", False, True, True, 1),
+        ("bias_corrected", True, False, False, None),
+        ("check_bias_corrected", False, True, True, 3),
+    ]
+    why = next(place for place, cell in enumerate(solved) if cell.source == "**Why.** One number is kept.")
+    assert "secret" in solved[why - 1].source and "SOLUTION" not in solved[why - 1].source
+    text = (root / "exercises" / "01_second.ipynb").read_text(encoding="utf-8")
+    assert "secret" not in text and "One number is kept" not in text and "SOLUTION" not in text
+    outputs = [output for cell in solved for output in cell.get("outputs", [])]
+    assert [output.data["text/plain"].partition("\n")[0] for output in outputs] == [
+        "✓ Right · ema",
+        "[0.5, 0.25]",
+        "✓ Right · bias_corrected",
+    ]
+    assert "[01 · Second](../notebooks/01_second.ipynb)" in unsolved[-1].source
+    answers = json.loads((root / "course_lib" / "data" / "solutions.json").read_text(encoding="utf-8"))
+    assert list(answers) == ["ema", "bias_corrected"] and answers["bias_corrected"]["why"].startswith("The weights")
+
+
 def test_questions_reach_the_library(root):
     exported = json.loads((root / "course_lib" / "data" / "questions.json").read_text(encoding="utf-8"))
     assert [(question["id"], question["options"][1]["text"]) for question in exported] == [("00-sum", "2")]

@@ -1,7 +1,7 @@
 """Build the course: `build.py` for all of it, `build.py 04 05` for these lessons and their exercises.
 
-Each lesson's source becomes an executed notebook, each exercise's one without and one with the answers; glossary, question
-bank, pictures and README's course map follow.
+Each lesson's source becomes an executed notebook, each exercise's one without and one with the answers; glossary,
+question bank, pictures and README's course map follow.
 """
 
 from __future__ import annotations

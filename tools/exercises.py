@@ -1,8 +1,8 @@
 """From the source of an exercise to its notebooks: unsolved for `exercises/`, solved for `solutions/`.
 
 A source is text in jupytext's py:percent format, like a lesson's. A Markdown cell with the metadata `task`, `minutes`,
-`difficulty` and `good_for` opens a task; the code cell that holds `### BEGIN SOLUTION` is its answer; Markdown cells with
-the tag `why` give the reason, and only solutions show them; the code cell `check.<task>()` judges it.
+`difficulty` and `good_for` opens a task; the code cell that holds `### BEGIN SOLUTION` is its answer; a Markdown cell
+with the tag `why` gives the reason, which only solutions show; the code cell `check.<task>()` judges it.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
 STUB = "raise NotImplementedError"
 IMPORT = "from course_lib import check"
 HOW = (
-    f"In each task, write your answer in place of `{STUB}`, run its cell, then the check below it, as often as you like: "
-    "it says which input went wrong and what that looks like. Two comments below each check bring hints and, in the end, an "
-    "answer."
+    f"In each task, write your answer in place of `{STUB}`, run its cell, then the check below it, as often as you "
+    "like: it says which input went wrong and what that looks like. The cell after the check has hints for you and, in "
+    "the end, an answer."
 )
 
 
@@ -122,7 +122,7 @@ def tasks(pieces: list[Piece]) -> list[Task]:
 
 
 def unsolved(course: Course, exercise: Exercise) -> NotebookNode:
-    """The notebook for learners and classes, not executed: answers cleared and cells locked by nbgrader's preprocessors."""
+    """The notebook for learners and classes, not executed: nbgrader's preprocessors clear answers and lock cells."""
 
     def make(piece: Piece) -> Iterator[NotebookNode]:
         if piece.role == "why":
@@ -158,6 +158,21 @@ def solved(course: Course, exercise: Exercise) -> NotebookNode:
         yield cell
 
     return notebook.assemble(_notebook(course, exercise, make, solution=True).cells)
+
+
+def for_nbgrader(made: NotebookNode) -> NotebookNode:
+    """The source from which `nbgrader generate_assignment` makes this unsolved notebook, without its outputs.
+
+    Between the marks of a solution stands what nbgrader puts there, so that a teacher's folder holds no answers.
+    """
+    source = copy.deepcopy(made)
+    for cell in source.cells:
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+        if cell.metadata.get("nbgrader", {}).get("solution"):
+            marked = rf"\g<1>{BEGIN}\n\g<0>\n\g<1>{END}"
+            cell.source = re.sub(rf"^([ ]*){re.escape(STUB)}$", marked, cell.source, flags=re.MULTILINE)
+    return source
 
 
 def answers(course: Course) -> str:

@@ -1,4 +1,4 @@
-"""Calling a learner's function so that nothing it does reaches the notebook: prints, warnings, errors, endless loops."""
+"""Calling a learner's function so that nothing it does hurts the notebook: prints, warnings, errors, endless loops."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import ctypes
 import linecache
 import logging
 import signal
+import sys
 import threading
 import time
 import traceback
@@ -24,7 +25,7 @@ AGAIN = 0.05
 GIVE_UP = 2.0
 
 
-class TimeIsUp(BaseException):  # noqa: N818 - like KeyboardInterrupt, it is no error of the function's
+class TimeIsUp(BaseException):
     """Raised inside a function that runs too long; no `except Exception` in there stops it."""
 
 
@@ -65,7 +66,7 @@ def call(function: Callable[[], Any], seconds: float) -> Outcome:
 
 @contextmanager
 def _quiet() -> Iterator[Any]:
-    """Keep prints, displayed pictures, warnings and log lines from the notebook, and let nothing wait for a keyboard."""
+    """Keep prints, pictures, warnings and log lines from the notebook, and let nothing wait for a keyboard."""
 
     def refuse(prompt: object = "") -> str:
         raise RuntimeError("the function asks for input(); it gets all it needs as arguments")
@@ -88,22 +89,36 @@ def _has_alarm() -> bool:
 
 
 def _with_alarm(function: Callable[[], Any], seconds: float) -> Any:
+    rung = 0
+
     def inside() -> Any:
         return function()
 
     def ring(_: int, frame: Any) -> None:
-        while frame is not None:  # an alarm that comes late must not hit the code around the call
-            if frame.f_code is inside.__code__:
+        nonlocal rung
+        around = frame
+        while around is not None:  # an alarm that comes late must not hit the code around the call
+            if around.f_code is inside.__code__:
+                rung += 1
+                if rung > 1:  # the function caught the first one: raise again where it does so
+                    frame.f_trace = in_handler
+                    sys.settrace(in_handler)
                 raise TimeIsUp
-            frame = frame.f_back
+            around = around.f_back
 
-    before = signal.signal(signal.SIGALRM, ring)
+    def in_handler(_: Any, event: str, __: Any) -> Any:
+        if event == "line":
+            raise TimeIsUp
+        return in_handler
+
+    before, traced = signal.signal(signal.SIGALRM, ring), sys.gettrace()
     signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN)
     try:
         return inside()
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, signal.SIG_DFL if before is None else before)
+        sys.settrace(traced)
 
 
 def _in_thread(function: Callable[[], Any], seconds: float) -> Any:

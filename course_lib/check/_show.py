@@ -13,6 +13,7 @@ SYMBOLS = {"not attempted": "○", "incorrect": "✗", "correct": "✓"}
 TITLES = {"not attempted": "Not attempted yet", "incorrect": "Not right yet", "correct": "Right"}
 # Told apart by the symbol and the word; the colour, from Okabe and Ito's palette, comes on top.
 COLORS = {"not attempted": "#999999", "incorrect": "#D55E00", "correct": "#009E73"}
+STRESSED = re.compile(r"(?<![\w*])\*([^\s*](?:[^*]*[^\s*])?)\*(?![\w*])")
 
 # The last outcome of each task in this kernel.
 outcomes: dict[str, str] = {}
@@ -33,7 +34,7 @@ def verdict(name: str, found: Any) -> None:
             )
         body += "</table>"
     if found.says:
-        lines.append(f"  {found.says.replace('`', '')}")
+        lines.append(f"  {_plain(found.says)}")
         body += f'<div style="margin-top: 0.3em">{_inline(found.says)}</div>'
     if found.belief:
         lines.append(f"  Known as: {found.belief}")
@@ -51,7 +52,7 @@ def hint(name: str, given: list[str], total: int) -> None:
     body = "".join(
         f'<div style="margin: 0.2em 0">{_inline(step)}</div>' for step in [*steps, *([more] if more else [])]
     )
-    _display(_box(body), "\n".join([*(step.replace("`", "") for step in steps), *([more] if more else [])]))
+    _display(_box(body), "\n".join([*(_plain(step) for step in steps), *([more] if more else [])]))
 
 
 def solution(name: str, answer: dict[str, str] | None) -> None:
@@ -75,7 +76,7 @@ def progress(names: tuple[str, ...]) -> None:
 
 def note(text: str) -> None:
     """Show a sentence."""
-    _display(_box(_inline(text)), text.replace("`", ""))
+    _display(_box(_inline(text)), _plain(text))
 
 
 def _table(found: Any) -> list[tuple[str, str]]:
@@ -83,8 +84,18 @@ def _table(found: Any) -> list[tuple[str, str]]:
 
 
 def _inline(text: str) -> str:
-    """A sentence as HTML: what stands in backquotes becomes code."""
-    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text, quote=False))
+    """A sentence as HTML: what stands in backquotes becomes code, what stands between stars is stressed."""
+    parts = html.escape(text, quote=False).split("`")
+    parts[::2] = [STRESSED.sub(r"<em>\1</em>", part) for part in parts[::2]]
+    parts[1::2] = [f"<code>{part}</code>" for part in parts[1::2]]
+    return "".join(parts)
+
+
+def _plain(text: str) -> str:
+    """A sentence without backquotes and stars."""
+    parts = text.split("`")
+    parts[::2] = [STRESSED.sub(r"\1", part) for part in parts[::2]]
+    return "".join(parts)
 
 
 def _box(body: str, color: str = "#999999") -> str:

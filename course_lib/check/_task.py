@@ -6,14 +6,17 @@ import copy
 import inspect
 import json
 import os
+import re
 import sys
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Any
 
+from course_lib.check import _everyday as everyday
 from course_lib.check import _guard, _show, _values
 
 # Seconds in all that a task's function may take.
@@ -75,12 +78,24 @@ class Belief:
         name: how teachers call it: lower case with underscores.
         says: one to three sentences to the learner: what was probably done, and why it is not what is asked.
         rule: what somebody who believes this would write; it is recognised where it gives, for every input, what the
-            learner's function gives. None for a belief that only `accept` or `judge_with` names.
+            learner's function gives. Several, if there are several ways to write it. None for a belief that only
+            `raises`, `only_on`, `accept` or `judge_with` names.
+        raises: it is recognised as well where the function raises an error that this regular expression finds in
+            ``TypeError: its message``.
+        only_on: it is recognised as well where the function is wrong for exactly those inputs for which
+            ``only_on(*args)`` is true, and right for all others.
     """
 
     name: str
     says: str
-    rule: Callable[..., Any] | None = None
+    rule: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None
+    raises: str = ""
+    only_on: Callable[..., bool] | None = None
+
+    @property
+    def rules(self) -> Sequence[Callable[..., Any]]:
+        """The ways to write it."""
+        return () if self.rule is None else (self.rule,) if callable(self.rule) else self.rule
 
 
 def _returned(call: Callable[..., Any], *args: Any) -> Any:
@@ -93,23 +108,23 @@ class Task:
 
     Attributes:
         name: the name under which the learner defines the function.
-        rule: a right answer.
+        rule: a right answer, or several that differ and are right.
         cases: makes the inputs, fresh each time.
         beliefs: the misconceptions it recognises, the more particular ones first.
         hints: the steps of `.hint()`, from a nudge to nearly the answer.
         praise: what to say when it is right: something worth knowing, in one or two sentences.
         seconds: how long the function may take in all.
         changes_input: the function is meant to change its arguments (an optimizer's step).
-        use: ``use(call, *args)`` makes of one input what is compared, where that is not simply what the function returns.
-        accept: ``accept(came, *args)`` returns None if `came` is right, otherwise a verdict from :func:`wrong`; for tasks
-            with many right answers. Without it, results are compared with those of `rule`.
-        judge_with: ``judge_with(attempt)`` returns a verdict; for tasks that need more than inputs and results. It calls the
-            learner's function with ``attempt(*args)``.
+        use: ``use(call, *args)`` makes of one input what is compared, where that is not just what the function returns.
+        accept: ``accept(came, *args)`` returns None if `came` is right, otherwise a verdict from :func:`wrong`; for
+            tasks with many right answers. Without it, results are compared with those of `rule`.
+        judge_with: ``judge_with(attempt)`` returns a verdict; for tasks that need more than inputs and results. It
+            calls the learner's function with ``attempt(*args)``.
         rtol, atol: tolerances, see `_values.same`.
     """
 
     name: str
-    rule: Callable[..., Any]
+    rule: Callable[..., Any] | Sequence[Callable[..., Any]]
     cases: Callable[[], Sequence[Case]] = lambda: [Case()]
     beliefs: Sequence[Belief] = ()
     hints: Sequence[str] = ()
@@ -140,13 +155,14 @@ class Task:
         if function is None:
             return Verdict("not attempted", f"There is no `{self.name}` yet: run the cell that defines it.")
         if not callable(function):
-            return wrong(f"The name `{self.name}` holds {_values.kind(function)} now, no function: run the cell that "
-                         "defines it again.", "overwritten_name")  # fmt: skip
+            return self._everyday("overwritten_name", kind=_values.kind(function))
         if (getattr(function, "__module__", None) or "").startswith("course_lib."):
-            return wrong(f"This `{self.name}` is the course's own. Write yours.", "borrowed")
+            return self._everyday("borrowed")
         attempt = Attempt(self, function)
         try:
-            return (self.judge_with or self._judge)(attempt)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # what a strange result makes of the comparison is of no use to anybody
+                return (self.judge_with or self._judge)(attempt)
         except NotFit as unfit:
             return unfit.verdict
 
@@ -163,9 +179,14 @@ class Task:
     def __repr__(self) -> str:
         return f"check.{self.name}() judges your {self.name}; .hint() and .solution() help."
 
+    def _everyday(self, belief: str, given: str = "", came: str = "", expected: str = "", **words: str) -> Verdict:
+        """The verdict on a mistake that has nothing to do with the task."""
+        says = everyday.MISTAKES[belief].format(name=self.name, **words)
+        return wrong(says, belief, given=given, came=came, expected=expected)
+
     def _judge(self, attempt: Attempt) -> Verdict:
         """Try every case; the first failing one is shown, and all of them together tell which belief it was."""
-        results, failing = [], None
+        results, wrongs, failing = [], [], None
         cases = self.cases()
         for tried in cases:
             try:
@@ -176,13 +197,14 @@ class Task:
                 if verdict.outcome == "not attempted" or verdict.belief in ("never_returns", "interrupted"):
                     return verdict
             results.append(result)
+            wrongs.append(verdict is not None)
             if verdict is not None and failing is None:
                 failing = verdict
         if failing is None:
             tries = f"Right for {len(cases)} inputs. " if len(cases) > 1 else ""
             return Verdict("correct", f"{tries}{self.praise}".strip())
         if not failing.belief or failing.belief in ("raises", "returns_nothing"):
-            if belief := self._recognised(cases, results):
+            if belief := self._recognised(cases, results, wrongs):
                 text = f"{failing.says} {belief.says}" if failing.belief else belief.says
                 return Verdict("incorrect", text, belief.name, failing.given, failing.came, failing.expected)
         return failing
@@ -195,9 +217,7 @@ class Task:
         if result is None:
             raise NotFit(attempt.nothing())
         if not self.changes_input and not _values.unchanged(args, tried.args):
-            raise NotFit(wrong(
-                "The function changes its input. Whoever calls it goes on with other numbers than before, without a word: "
-                "work on a copy, or make a new tensor.", "mutates_input", given=attempt.given))  # fmt: skip
+            raise NotFit(self._everyday("mutates_input", given=attempt.given))
         return result
 
     def _verdict(self, result: Any, tried: Case) -> Verdict | None:
@@ -206,20 +226,29 @@ class Task:
         if self.accept is not None:
             verdict = self.accept(result, *copy.deepcopy(tried.args))
             return verdict if verdict is None or verdict.given else Verdict(**{**vars(verdict), "given": given})
-        expected = self._right(self.rule, tried)
-        if _values.same(result, expected, self.rtol, self.atol):
+        rules = (self.rule,) if callable(self.rule) else self.rule
+        expected = [self._right(rule, tried) for rule in rules]
+        if any(_values.same(result, right, self.rtol, self.atol) for right in expected):
             return None
-        says = _values.difference(result, expected)
-        return wrong(says, "", given=given, came=_values.text(result), expected=_values.text(expected))
+        says = _values.difference(result, expected[0])
+        return wrong(says, "", given=given, came=_values.text(result), expected=_values.text(expected[0]))
 
     def _right(self, rule: Callable[..., Any], tried: Case) -> Any:
         return self.use(rule, *copy.deepcopy(tried.args))
 
-    def _recognised(self, cases: Sequence[Case], results: Sequence[Any]) -> Belief | None:
-        """The first belief whose rule does on every case what the learner's function did."""
+    def _recognised(
+        self, cases: Sequence[Case], results: Sequence[Any], wrongs: Sequence[bool]
+    ) -> Belief | None:
+        """The first belief that explains the results: by its rule, by an error, or by where they are wrong."""
+        errors = [result.verdict.came for result in results if isinstance(result, NotFit)]
         for belief in self.beliefs:
-            if belief.rule is not None and all(map(self._matches, cases, results, [belief.rule] * len(cases))):
+            if belief.raises and any(re.search(belief.raises, error) for error in errors):
                 return belief
+            if belief.only_on and [bool(belief.only_on(*tried.args)) for tried in cases] == list(wrongs):
+                return belief
+            for rule in belief.rules:
+                if all(self._matches(tried, result, rule) for tried, result in zip(cases, results, strict=True)):
+                    return belief
         return None
 
     def _matches(self, tried: Case, result: Any, rule: Callable[..., Any]) -> bool:
@@ -261,40 +290,32 @@ class Attempt:
             raise NotFit(self._raised(outcome))
         if inspect.iscoroutine(outcome.value):
             outcome.value.close()
-            raise NotFit(wrong("The function is an `async def`; leave the `async` away.", "async", given=self.given))
+            raise NotFit(self._everyday("async"))
         if inspect.isgenerator(outcome.value):
-            raise NotFit(wrong("The function has a `yield`, so calling it only makes a generator; collect the values and "
-                               "`return` them.", "generator", given=self.given))  # fmt: skip
+            raise NotFit(self._everyday("generator"))
         return outcome.value
 
     def nothing(self) -> Verdict:
         """The verdict on a function that returned None."""
-        if self.printed.strip():
-            return wrong("The function prints its result and returns None. Nobody can go on with what is printed: use "
-                         "`return`.", "prints_result", given=self.given, came="None",
-                         expected="a value")  # fmt: skip
-        return wrong("The function returns None: a `return` is missing, or one of its branches has none.",
-                     "returns_nothing", given=self.given, came="None", expected="a value")  # fmt: skip
+        belief = "prints_result" if self.printed.strip() else "returns_nothing"
+        return self._everyday(belief, came="None", expected="a value")
 
     def _too_long(self, outcome: _guard.Outcome) -> Verdict:
-        after = f"The function was still running after {self.task.seconds:.0f} seconds"
-        if outcome.running:
-            text = f"{after}, and cannot be stopped from here: restart the kernel. "
-        else:
-            text = f"{after}, and was stopped. "
-        return wrong(text + "Look for a loop whose end never comes.", "never_returns", given=self.given)
+        end = "cannot be stopped from here: restart the kernel" if outcome.running else "was stopped"
+        return self._everyday("never_returns", seconds=f"{self.task.seconds:.0f}", end=end)
 
     def _raised(self, outcome: _guard.Outcome) -> Verdict:
         error = outcome.error
         if isinstance(error, NotImplementedError) and not str(error):
-            return Verdict("not attempted", f"`{self.task.name}` still raises `NotImplementedError`: write your answer in "
-                           "its place.")  # fmt: skip
+            return Verdict("not attempted", everyday.STUB.format(name=self.task.name))
         if isinstance(error, KeyboardInterrupt):
-            return wrong("You interrupted the check.", "interrupted", given=self.given)
+            return self._everyday("interrupted")
         name, message = type(error).__name__, str(error).strip().partition("\n")[0]
-        where = f" The line is `{outcome.line}`." if outcome.line else ""
-        return wrong(f"The function raised an error.{where}", "raises", given=self.given,
-                     came=f"{name}: {message}" if message else name, expected="a value")  # fmt: skip
+        line = f" The line is `{outcome.line}`." if outcome.line else ""
+        return self._everyday("raises", line=line, came=f"{name}: {message}" if message else name, expected="a value")
+
+    def _everyday(self, belief: str, came: str = "", expected: str = "", **words: str) -> Verdict:
+        return self.task._everyday(belief, given=self.given, came=came, expected=expected, **words)
 
 
 @cache

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numbers
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -57,7 +56,7 @@ def difference(came: Any, expected: Any) -> str:
 
 
 def unchanged(after: Any, before: Any) -> bool:
-    """Whether all numbers in `after`, in lists and dictionaries too, are still those of `before`; other objects count as unchanged."""
+    """Whether the numbers in `after`, in lists and dictionaries too, are as in `before`; other objects may differ."""
     if isinstance(before, Mapping):
         return list(after) == list(before) and all(unchanged(after[key], before[key]) for key in before)
     if isinstance(before, (tuple, list)):
@@ -105,8 +104,10 @@ def text(value: Any) -> str:
         array = as_array(value)
         if array is None:
             return kind(value)
-        written = np.array2string(array, precision=5, threshold=WRITTEN_OUT, edgeitems=2, separator=", ")
-        written = re.sub(r"\.(?=[,\]]|$)", "", " ".join(written.split()))
+        written = np.array2string(
+            array, threshold=WRITTEN_OUT, edgeitems=2, separator=", ", formatter={"float_kind": lambda x: f"{x:.5g}"}
+        )
+        written = " ".join(written.split())
         return written if array.size <= WRITTEN_OUT else f"shape {list(array.shape)}: {written}"
     if isinstance(value, bool) or value is None:
         return str(value)
@@ -120,7 +121,7 @@ def text(value: Any) -> str:
         written = ", ".join(text(part) for part in value)
         return f"[{written}]" if isinstance(value, list) else f"({written})"
     written = repr(value)
-    return written if len(written) <= 200 else kind(value)
+    return kind(value) if len(written) > 200 or " at 0x" in written else written
 
 
 def _parts(value: Any) -> list[Any] | None:

@@ -46,32 +46,32 @@ ema = Task(
     beliefs=[
         Belief(
             "swapped_beta",
-            "β and 1 − β have changed places: the *old average* keeps the share β, the new value gets what is left. With β = 0.9 the "
-            "average moves a tenth of the way to each value.",
+            "β and 1 − β have changed places: the old average keeps the share β, the new value gets what is left. "
+            "With β = 0.9 the average moves a tenth of the way to each value.",
             lambda values, beta: averages.ema(values.double(), 1 - beta),
         ),
         Belief(
             "starts_at_first_value",
-            "Your average starts at the first value. Here it starts at zero, as in every optimizer, whose state is made of zeros; "
-            "the first value counts with 1 − β only, and that low start is what task 2 cures.",
+            "Your average starts at the first value. Here it starts at zero, as in every optimizer, whose state is made"
+            " of zeros; the first value counts with 1 − β only, and that low start is what task 2 cures.",
             _started,
         ),
         Belief(
             "pandas_adjusted",
-            "Your weights are divided by their sum, as `pandas` does by default. That is the corrected average, and the next task; "
-            "the plain one is asked here.",
+            "Your weights are divided by their sum, as `pandas` does by default. That is the corrected average, and the"
+            " next task; the plain one is asked here.",
             lambda values, beta: averages.ema(values.double(), beta, bias_correction=True),
         ),
         Belief(
             "sum_not_average",
-            "The new value goes in whole, so this is a fading sum: for a constant input it grows towards 1/(1 − β) times the constant. "
-            "The new value needs its share 1 − β.",
+            "The new value goes in whole, so this is a fading sum: for a constant input it grows towards 1/(1 − β) "
+            "times the constant. The new value needs its share 1 − β.",
             _summed,
         ),
         Belief(
             "integer_buffer",
-            "For an input of whole numbers your results are whole numbers, cut off: the array you fill has the input's dtype. Make it a "
-            "floating-point one.",
+            "For an input of whole numbers your results are whole numbers, cut off: the array you fill has the input's "
+            "dtype. Make it a floating-point one.",
             _in_integers,
         ),
         Belief(
@@ -106,29 +106,31 @@ bias_corrected = Task(
     beliefs=[
         Belief(
             "divides_by_one_minus_beta",
-            "You divide by 1 − β. That is right at step 1 and at no other: the weights in the average add up to 1 − β**t, which grows to 1, "
-            "so the correction fades away.",
+            "You divide by 1 − β. That is right at step 1 and at no other: the weights in the average add up "
+            "to 1 − βᵗ, which grows to 1, so the correction fades away.",
             lambda m, t, beta: m.double() / (1 - beta),
         ),
         Belief(
             "counts_from_zero",
-            "You count the first step as 0. After the first value the weights add up to 1 − β, so the exponent is 1 there.",
+            "You count the first step as 0. After the first value the weights add up to 1 − β, so the exponent is 1 "
+            "there.",
             lambda m, t, beta: m.double() / (1 - beta ** (t - 1)),
         ),
         Belief(
             "divides_by_beta_power",
-            "You divide by β**t. That is the weight of the *zero* at the start; what the values weigh is the rest, 1 − β**t.",
+            "You divide by βᵗ. That is the weight of the zero at the start; what the values weigh is the rest, 1 − βᵗ.",
             lambda m, t, beta: m.double() / beta**t,
         ),
         Belief(
             "multiplies",
-            "You multiply by 1 − β**t. The average is too small and has to grow: divide.",
+            "You multiply by 1 − βᵗ. The average is too small and has to grow: divide.",
             lambda m, t, beta: m.double() * (1 - beta**t),
         ),
     ],
     hints=[
-        "Take the constant series 1, 1, 1, …: the plain average after t steps is the sum of the weights. What should the corrected one be?",
-        "Those weights are (1 − β), (1 − β)β, (1 − β)β², … Their sum after t steps is 1 − β**t.",
+        "Take the constant series 1, 1, 1, …: the plain average after t steps is the sum of the weights. What should "
+        "the corrected one be?",
+        "Those weights are (1 − β), (1 − β)β, (1 − β)β², … Their sum after t steps is 1 − βᵗ.",
     ],
     praise="At step 100,000 the division changes nothing any more: the correction is for the start.",
 )
@@ -142,7 +144,8 @@ first_step_beyond = Task(
     beliefs=[
         Belief(
             "window_for_step",
-            "1/(1 − β) is the *window* of an average with that β. The step at which β₂(t) gets there is another matter: solve 1 − t**−0.8 > β.",
+            "1/(1 − β) is the window of an average with that β. The step at which β₂(t) gets there is another matter:"
+            " solve `1 - t**-0.8 > β`.",
             lambda level: round(1 / (1 - level)),
         ),
         Belief(
@@ -152,18 +155,19 @@ first_step_beyond = Task(
         ),
         Belief(
             "sign_of_exponent",
-            "The step comes out below 1. From t**−0.8 < 1 − level follows t > (1 − level)**(−1/0.8): the exponent keeps its minus.",
+            "The step comes out below 1. From `t**-0.8 < 1 - level` follows `t > (1 - level)**(-1 / 0.8)`: the exponent "
+            "keeps its minus.",
             lambda level: (1 - level) ** 1.25,
         ),
         Belief(
             "rounded_to_nearest",
-            "You round to the nearest step. The first step *beyond* the level is the next whole number above.",
+            "You round to the nearest step. The first step beyond the level is the next whole number above.",
             lambda level: round((1 - level) ** -1.25),
         ),
     ],
     hints=[
-        "β₂(t) = 1 − t**−0.8. Write down what it means that it is above the level, and get t alone on one side.",
-        "t > (1 − level)**(−1.25). Or let a loop try t = 1, 2, 3, … until it is true.",
+        "β₂(t) = `1 - t**-0.8`. Write down what it means that it is above the level, and get t alone on one side.",
+        "`t > (1 - level)**-1.25`. Or let a loop try t = 1, 2, 3, … until it is true.",
     ],
     praise="Adafactor averages over few steps at first and reaches Adam's usual 0.999 only after thousands.",
 )

@@ -1,0 +1,425 @@
+"""Exercise 03: write a second moment and a step of RMSProp, tell what it does not notice, and count four states."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, partial
+from itertools import product
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from course_lib import averages, memory
+from course_lib.check._task import Belief, Task, Verdict, case, wrong
+
+
+def _ways(name: str, says: str, *rules: Callable[..., Any]) -> Belief:
+    """One misconception that can be written in several ways, which compute different numbers."""
+    return Belief(name, says, rules)
+
+
+def _mean(values: Tensor, beta: float, **kwargs: bool) -> Tensor:
+    return averages.ema(values.double(), beta, **kwargs)[-1]
+
+
+def _moment(gradients: Tensor, beta: float, **kwargs: bool) -> Tensor:
+    return _mean(gradients.double() ** 2, beta, **kwargs)
+
+
+def _around_running_mean(gradients: Tensor, beta: float, before: bool) -> Tensor:
+    """The average of squared distances from the average so far, which has seen today's gradient or has not."""
+    means = averages.ema(gradients.double(), beta)
+    if before:
+        means = torch.cat([torch.zeros_like(means[:1]), means[:-1]])
+    return _moment(gradients - means, beta)
+
+
+second_moment = Task(
+    name="second_moment",
+    rule=_moment,
+    cases=lambda: [
+        case(torch.tensor([1.0, -1.0, 2.0]), 0.9),
+        case(torch.tensor([2.0, -2.0, 4.0, 0.0], dtype=torch.float64), 0.75),
+        case(torch.tensor([[3.0, -4.0, 0.0]]), 0.99),
+        case(torch.tensor([[[1.0, 0.0, -3.0], [0.5, 2.0, 0.0]], [[-2.0, 0.0, 1.0], [0.5, -1.0, 4.0]]]), 0.9),
+        case(torch.tensor([[[1.0, 2.0], [-3.0, 0.0]]] * 3), 0.8),
+    ],
+    beliefs=[
+        _ways(
+            "variance",
+            "You subtract a mean before you square, so what comes out is a variance. A second moment subtracts "
+            "nothing: for a gradient that never changes it tends to that gradient's square, not to 0.",
+            lambda g, beta: _moment(g, beta) - _mean(g, beta) ** 2,
+            lambda g, beta: g.double().var(dim=0, correction=0),
+            lambda g, beta: ((g - g.mean(dim=0)) ** 2).sum(dim=0) / (len(g) - 1),
+            lambda g, beta: _moment(g - g.mean(dim=0), beta),
+            partial(_around_running_mean, before=False),
+            partial(_around_running_mean, before=True),
+        ),
+        _ways(
+            "square_of_mean",
+            "You average first and square afterwards. By then plus and minus have cancelled. Square each gradient, "
+            "then average the squares.",
+            lambda g, beta: _mean(g, beta) ** 2,
+            lambda g, beta: g.double().mean(dim=0) ** 2,
+        ),
+        Belief(
+            "absolute_value",
+            "This is the average *size*: the sign is gone, but nothing is squared. In a second moment large gradients "
+            "count for more.",
+            lambda g, beta: _mean(g.abs(), beta),
+        ),
+        Belief(
+            "first_moment",
+            "This is the average of the gradient itself, the first moment. The second one averages its square.",
+            _mean,
+        ),
+        Belief(
+            "swapped_beta",
+            "β and 1 − β have changed places. The average so far keeps the share β; the new square gets the rest.",
+            lambda g, beta: _moment(g, 1 - beta),
+        ),
+        _ways(
+            "sum_not_average",
+            "The squares go in whole, so they add up instead of being averaged. Each new square gets the share 1 − β.",
+            lambda g, beta: _moment(g, beta) / (1 - beta),
+            lambda g, beta: (g.double() ** 2).sum(dim=0),
+        ),
+        Belief(
+            "plain_mean",
+            "This is the plain mean of the squares, in which all steps weigh the same. A *moving* average with the "
+            "decay `beta` is asked: the older a square, the less it weighs.",
+            lambda g, beta: (g.double() ** 2).mean(dim=0),
+        ),
+        Belief(
+            "bias_corrected",
+            "You divide by 1 − βᵗ at the end. That is the bias correction; V is stored, and asked here, without it.",
+            partial(_moment, bias_correction=True),
+        ),
+        Belief(
+            "root_taken",
+            "You return the root of the second moment. The root comes later, when a step divides by it; here the "
+            "average of the squares is asked.",
+            lambda g, beta: _moment(g, beta).sqrt(),
+        ),
+        _ways(
+            "one_number",
+            "The entries of a gradient have been put together into one number. Each entry has its own second moment, "
+            "so V has the shape of one gradient.",
+            lambda g, beta: _moment(g, beta).mean(),
+            lambda g, beta: _moment(g, beta).sum(),
+        ),
+        Belief(
+            "every_step",
+            "You return the averages of all steps. An optimizer keeps only the one after the last step; return that.",
+            lambda g, beta: averages.ema(g.double() ** 2, beta),
+        ),
+    ],
+    hints=[
+        "It is the moving average of exercise 02. What is averaged?",
+        "Square each gradient entry by entry, before anything is averaged. Begin with a V of zeros.",
+        "At each step the new V is `beta` times the old one, plus `1 - beta` times the squared gradient.",
+    ],
+    praise="However many gradients came in, you kept one tensor of their shape: what PyTorch calls `exp_avg_sq`.",
+)
+
+
+# The two places where eps is in use: beside the root, and under it.
+ROOTS = (lambda v, eps: v.sqrt() + eps, lambda v, eps: (v + eps).sqrt())
+
+
+def _stepping(
+    average: Callable[..., Tensor] = lambda v, grad, beta: beta * v + (1 - beta) * grad**2,
+    divisor: Callable[..., Tensor] = lambda root, old, new, eps: root(new, eps),
+) -> Callable[..., tuple[Tensor, Tensor]]:
+    """A rule for the step; it takes one of ROOTS and then the task's arguments.
+
+    ``average`` renews the second moment, and ``divisor`` makes of the old and new one what is divided by.
+    """
+
+    def rule(root, param, grad, v, lr, beta, eps):
+        param, grad, v = param.double(), grad.double(), v.double()
+        new = average(v, grad, beta)
+        return param - lr * grad / divisor(root, v, new, eps), new
+
+    return rule
+
+
+_step = _stepping()
+
+
+def _two_places(name: str, says: str, *rules: Callable[..., Any]) -> Belief:
+    """A misconception about the step, with `eps` in either place."""
+    return _ways(name, says, *[partial(rule, root) for rule in rules for root in ROOTS])
+
+
+def _plus_eps(sign: int, *args: Any) -> tuple[Tensor, Tensor]:
+    moved, v = _step(lambda v, eps: v.sqrt(), *args)
+    return moved + sign * args[-1], v
+
+
+def _step_cases() -> list:
+    matrices = torch.tensor(
+        [
+            [[1.0, -1.0, 0.0], [2.0, 0.5, -3.0]],
+            [[0.1, 2.0, -1.0], [-0.3, 0.0, 5.0]],
+            [[0.2, 1.0, 0.01], [0.5, 3.0, 40.0]],
+        ],
+        dtype=torch.float64,
+    )
+    return [
+        case(torch.tensor([1.0, 2.0]), torch.tensor([0.5, -4.0]), torch.tensor([0.25, 1.0]), 0.1, 0.9, 1e-8),
+        case(torch.tensor([1.0, -2.0, 3.0]), torch.tensor([0.5, -40.0, 0.0]), torch.zeros(3), 0.01, 0.99, 1e-8),
+        case(*matrices, 0.2, 0.75, 0.05),
+    ]
+
+
+rmsprop_step = Task(
+    name="rmsprop_step",
+    rule=[partial(_step, root) for root in ROOTS],
+    cases=_step_cases,
+    beliefs=[
+        _two_places(
+            "stale_v",
+            "You divide by the second moment of the step *before*; it has not seen this gradient yet. Where it is "
+            "still zero, at the first step, the step becomes enormous. Renew `v` first.",
+            _stepping(divisor=lambda root, old, new, eps: root(old, eps)),
+        ),
+        _two_places(
+            "one_scale_per_matrix",
+            "All entries share one number in what they are divided by. Then a large gradient in one entry slows the "
+            "others; each entry needs the root of its *own* second moment.",
+            _stepping(divisor=lambda root, old, new, eps: root(new.mean(), eps)),
+            _stepping(divisor=lambda root, old, new, eps: root(new.sum(), eps)),
+            _stepping(divisor=lambda root, old, new, eps: root(new.max(), eps)),
+            _stepping(divisor=lambda root, old, new, eps: root(new, eps).mean()),
+            _stepping(lambda v, grad, beta: beta * v + (1 - beta) * (grad**2).mean()),
+            _stepping(lambda v, grad, beta: beta * v + (1 - beta) * (grad**2).sum()),
+            _stepping(lambda v, grad, beta: (beta * v + (1 - beta) * grad**2).mean()),
+        ),
+        _ways(
+            "divides_by_v",
+            "You divide by the second moment itself. It is a square, so large gradients get *small* steps. Its root "
+            "has the gradient's own unit.",
+            partial(_step, lambda v, eps: v + eps),
+        ),
+        _two_places(
+            "no_square",
+            "Your `v` averages the gradient, not its square. It can be negative, and then it has no root.",
+            _stepping(lambda v, grad, beta: beta * v + (1 - beta) * grad),
+        ),
+        _two_places(
+            "swapped_beta",
+            "β and 1 − β have changed places in the average: the old `v` keeps the share `beta`.",
+            _stepping(lambda v, grad, beta: (1 - beta) * v + beta * grad**2),
+        ),
+        _two_places(
+            "sum_not_average",
+            "The squared gradient goes into `v` whole, so `v` grows beyond any of its squares, and the steps become "
+            "too short. It needs the share 1 − β.",
+            _stepping(lambda v, grad, beta: v + grad**2),
+            _stepping(lambda v, grad, beta: beta * v + grad**2),
+        ),
+        Belief(
+            "no_eps",
+            "`eps` is missing. An entry that has never had a gradient becomes 0 / 0, which is nan, and stays nan.",
+            partial(_step, lambda v, eps: v.sqrt()),
+        ),
+        _two_places(
+            "own_eps",
+            "You add a small number of your own instead of the `eps` that is given.",
+            *[lambda root, *args, own=own: _step(root, *args[:-1], own) for own in (1e-8, 1e-6, 1e-10, 1e-12)],
+        ),
+        _ways(
+            "eps_after_the_division",
+            "`eps` is added after the division: Python divides first in `a / b + eps`. It belongs to what you divide "
+            "by, so put that in parentheses.",
+            partial(_plus_eps, 1),
+            partial(_plus_eps, -1),
+        ),
+        _two_places(
+            "climbs",
+            "The step goes uphill: the gradient points to where the loss grows, so the step is *subtracted*.",
+            lambda root, param, grad, *rest: _step(root, param, -grad, *rest),
+        ),
+        _two_places(
+            "returns_the_step",
+            "Your first value is the step, not the parameters after it. Take the step off `param`.",
+            lambda root, param, grad, *rest: _step(root, 0 * param, -grad, *rest),
+            lambda root, param, *rest: _step(root, 0 * param, *rest),
+        ),
+        _two_places(
+            "old_v_returned",
+            "The parameters are right, but the second value is the `v` that came in. The next step would know nothing "
+            "of this gradient.",
+            lambda root, param, grad, v, *rest: (_step(root, param, grad, v, *rest)[0], v),
+        ),
+        _two_places(
+            "wrong_order",
+            "Both values are there, but in the other order: the parameters come first, then the second moment.",
+            lambda root, *args: _step(root, *args)[::-1],
+        ),
+    ],
+    hints=[
+        "Two lines: one renews the second moment, one makes the step. Which has to come first?",
+        "The new second moment is task 1 for one gradient. The gradient is divided by its root, entry by entry.",
+        "Take `lr * grad / (root + eps)` off `param`, and return both new tensors. Write `a - b`, not `a -= b`.",
+    ],
+    praise="After a while, a gradient that keeps its size moves its entry by about `lr`, whatever that size is.",
+)
+
+
+CHANGES = {
+    "as_sgd": "You leave out `a` and `b`, as if larger gradients made longer steps. They do for SGD. RMSProp divides "
+    "by a root that has grown just as much.",
+    "one_for_all": "You leave out `b`, as if all coordinates shared one divisor. Each has its own, so a factor that "
+    "only one coordinate has cancels in that coordinate.",
+    "common_factor_counts": "You count `b` in but leave out `a`. If a coordinate shakes off a factor of its own, then "
+    "all of them together do.",
+    "turning_is_harmless": "You count `c` in. In the lesson RMSProp lost its lead in the turned valley: it scales "
+    "coordinates, not directions.",
+    "no_memory": "You count `e` in, as if V knew only the gradient of this step. It is an average: this gradient has "
+    "the largest factor so far, and most of what is in V has a smaller one.",
+    "loss_value_counts": "You leave out `d`. The optimizer sees the gradient only, and a constant adds nothing to it.",
+}
+
+
+def _letters(came: Any) -> set[str] | None:
+    """The letters in a text or a collection of texts; None if anything else is in it."""
+    parts = [came] if isinstance(came, str) else came
+    if not isinstance(parts, (list, tuple, set, frozenset)) or not all(isinstance(part, str) for part in parts):
+        return None
+    letters = set("".join(parts).lower()) - set(" ,;.+&()")
+    return letters if letters <= set("abcde") else None
+
+
+def _accept_letters(came: Any) -> Verdict | None:
+    letters = _letters(came)
+    if letters is None:
+        return wrong("A text is asked that holds letters from a to e only.", came=came, expected='letters, as in "ce"')
+    said = {letter: letter in letters for letter in "abcde"}
+    held = {
+        "as_sgd": not said["a"] and not said["b"],
+        "one_for_all": said["a"] and not said["b"],
+        "common_factor_counts": said["b"] and not said["a"],
+        "turning_is_harmless": said["c"],
+        "no_memory": said["e"],
+        "loss_value_counts": not said["d"],
+    }
+    name = next((name for name in CHANGES if held[name]), None)
+    return None if name is None else wrong(CHANGES[name], name, came="".join(sorted(letters)) or "no letter")
+
+
+same_path = Task(
+    name="same_path",
+    rule=lambda: "abd",
+    accept=_accept_letters,
+    beliefs=[Belief(name, says) for name, says in CHANGES.items()],
+    hints=[
+        "For each change, ask what happens to the gradient of x₁ and to that of x₂, at every step.",
+        "Does the root of each coordinate's V change by the same factor as its gradient? Then the factor cancels.",
+    ],
+    praise="RMSProp shakes off any constant factor, also one that a single coordinate has; a turn it does not.",
+)
+
+
+@cache
+def _in_pytorch(in_features: int, out_features: int) -> dict[str, int]:
+    """What PyTorch's own optimizers hold after a step."""
+    layer = torch.nn.Linear(in_features, out_features)
+    for parameter in layer.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    made = {
+        "sgd": torch.optim.SGD(layer.parameters(), lr=0.1),
+        "sgd_momentum": torch.optim.SGD(layer.parameters(), lr=0.1, momentum=0.9),
+        "rmsprop": torch.optim.RMSprop(layer.parameters()),
+        "adamw": torch.optim.AdamW(layer.parameters()),
+    }
+    for optimizer in made.values():
+        optimizer.step()
+    return {name: memory.state_size(optimizer).moments for name, optimizer in made.items()}
+
+
+def _four(counts: Callable[[int, int, int], tuple[int, int, int, int]]) -> Callable[[int, int], dict[str, int]]:
+    """A rule made of ``counts(parameters, in_features, out_features)``, for the four optimizers in their order."""
+    names = ("sgd", "sgd_momentum", "rmsprop", "adamw")
+    return lambda m, n: dict(zip(names, counts(m * n + n, m, n), strict=True))
+
+
+def _packed(counts: Callable[[int, int], tuple[int, int]]) -> list[Callable[[int, int], dict[str, int]]]:
+    """Rules with ``counts(parameters, packed)`` for RMSProp and AdamW; the bias counts whole, as one, or not at all."""
+    return [
+        _four(lambda p, m, n, bias=bias: (0, p, *counts(p, m + n + bias(n))))
+        for bias in (lambda n: n, lambda n: 1, lambda n: 0)
+    ]
+
+
+state_numbers = Task(
+    name="state_numbers",
+    rule=_in_pytorch,
+    cases=lambda: [case(1024, 512), case(512, 1024), case(3, 2), case(1, 7)],
+    rtol=0.0,
+    atol=0.0,
+    beliefs=[
+        Belief(
+            "forgot_bias",
+            "The bias is missing: one more parameter for each output, with averages like any other.",
+            _four(lambda p, m, n: (0, m * n, m * n, 2 * m * n)),
+        ),
+        Belief(
+            "bias_of_inputs",
+            "You count one bias for each input. A bias is added to each *output*.",
+            _four(lambda p, m, n: (0, m * n + m, m * n + m, 2 * (m * n + m))),
+        ),
+        _ways(
+            "gradient_is_state",
+            "You count the gradients, or the weights, as if they were state. They are there in any training, but the "
+            "optimizer keeps neither; SGD keeps nothing at all.",
+            _four(lambda p, m, n: (p, 2 * p, 2 * p, 3 * p)),
+            _four(lambda p, m, n: (p, p, p, 2 * p)),
+            _four(lambda p, m, n: (p, 2 * p, p, 2 * p)),
+            _four(lambda p, m, n: (2 * p, 3 * p, 3 * p, 4 * p)),
+        ),
+        Belief(
+            "one_moment_for_adam",
+            "AdamW has one average too few. It keeps two for each parameter: of the gradient and of its square.",
+            _four(lambda p, m, n: (0, p, p, p)),
+        ),
+        Belief(
+            "momentum_keeps_nothing",
+            "Momentum comes out empty. It averages the gradients, and has to keep that average from step to step.",
+            _four(lambda p, m, n: (0, 0, p, 2 * p)),
+        ),
+        Belief(
+            "rmsprop_keeps_both",
+            "RMSProp has one average too many. It has no momentum: it keeps the average of the squares only.",
+            _four(lambda p, m, n: (0, p, 2 * p, 2 * p)),
+        ),
+        _ways(
+            "already_factored",
+            "You count a number for each row and each column, as Adafactor will from lesson 04 on. RMSProp and AdamW "
+            "keep whole matrices.",
+            *_packed(lambda p, packed: (packed, packed)),
+            *_packed(lambda p, packed: (packed, 2 * packed)),
+            *_packed(lambda p, packed: (packed, p + packed)),
+            *_packed(lambda p, packed: (p, 2 * packed)),
+            *_packed(lambda p, packed: (p, p + packed)),
+        ),
+        _ways(
+            "steps_counted",
+            "The counts of steps are in it. They are part of the state, but here only the averages are asked.",
+            *[
+                _four(lambda p, m, n, a=a, b=b: (0, p, p + a, 2 * p + b))
+                for a, b in product((0, 1, 2), repeat=2)
+                if (a, b) != (0, 0)
+            ],
+        ),
+    ],
+    hints=[
+        "How many parameters has the layer, weight and bias together? Each average has one number for each of them.",
+        "The weight has `in_features * out_features` entries, and the bias has `out_features`.",
+        "Which averages does each of the four keep: of the gradient, of its square, both, or none?",
+    ],
+    praise="Your counts are those of PyTorch's own optimizers, which this check has run for one step.",
+)
