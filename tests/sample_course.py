@@ -20,7 +20,7 @@ QUESTIONS = """
   right: B
   next: Count.
 """
-EXERCISE = """
+EXERCISE = """\
 # %% [markdown] task="ema" minutes=3 difficulty="easy" good_for="counting"
 # ## Average
 #

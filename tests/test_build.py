@@ -193,6 +193,7 @@ def test_course_map_goes_between_its_markers(root):
     assert text.startswith("# Sample\n") and text.endswith("-->\nThe end.\n")
     alt = "An empty plot &#124; with β 0.5."
     assert f'| <img src="images/00_first.png" width="240" alt="{alt}"> | **[00 · First](notebooks/' in text
+    assert "<br>The second.<br>[Exercises](exercises/01_second.ipynb), 7 minutes | 55 |" in text
     assert "|  | **02 · Third**<br>Not written yet. | 5 |" in text and "| 1 h 10 |" in text
     assert readme.with_map(text, course_list.load(root)) == text
     with pytest.raises(CourseError, match="needs the two lines"):

@@ -1,6 +1,7 @@
 """Every check against answers that learners might give: wrong ones, each recognised, and right ones, accepted."""
 
 from collections import Counter
+from functools import cache
 from importlib import import_module
 
 import answers
@@ -20,26 +21,31 @@ RIGHT = [answer for answer in answers.ANSWERS if not answer.belief]
 TASKS = [task for tasks in check.EXERCISES.values() for task in tasks]
 
 
+@cache
+def verdict_on(answer):
+    return getattr(check, answer.task).judge(answer.function)
+
+
 def called(answer):
     return f"{answer.task}-{answer.name}"
 
 
 @pytest.mark.parametrize("answer", WRONG, ids=called)
 def test_wrong_answer_is_recognised(answer):
-    verdict = getattr(check, answer.task).judge(answer.function)
+    verdict = verdict_on(answer)
     assert (verdict.outcome, verdict.belief) == ("incorrect", answer.belief), verdict
     assert verdict.says
 
 
 @pytest.mark.parametrize("answer", RIGHT, ids=called)
 def test_unusual_right_answer_is_accepted(answer):
-    verdict = getattr(check, answer.task).judge(answer.function)
+    verdict = verdict_on(answer)
     assert verdict.outcome == "correct", verdict
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_task_knows_four_misconceptions_apart(task):
-    found = {a.belief: getattr(check, task).judge(a.function).says for a in WRONG if a.task == task}
+    found = {a.belief: verdict_on(a).says for a in WRONG if a.task == task}
     assert len(found) >= 4, f"tests/answers_*.py has wrong answers of {len(found)} kinds for {task}; it needs four"
     assert len(set(found.values())) == len(found), "two misconceptions get the same message"
     assert any(answer.task == task for answer in RIGHT), f"tests/answers_*.py has no unusual right answer for {task}"

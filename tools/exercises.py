@@ -250,7 +250,8 @@ def _notebook(
             made[0].source = _heading(made[0].source, piece.task, number)
         cells += made
     if not solution:
-        cells.append(new_code_cell(f'{IMPORT}\n\ncheck.progress("{exercise.id}")'))
+        names = ", ".join(f'"{task.name}"' for task in tasks(pieces))
+        cells.append(new_code_cell(f"{IMPORT}\n\ncheck.progress({names})"))
     cells.append(new_markdown_cell(_footer(course, exercise)))
     return new_notebook(cells=cells, metadata=notebook.METADATA)
 

@@ -5,26 +5,38 @@ from __future__ import annotations
 import html
 import re
 
+import exercises
 import notebook
 import pictures
 from course import Course, CourseError, Lesson, write
+from exercises import Exercise
 
 BEGIN = "<!-- course map: written by the build from sources/course.yaml -->"
 END = "<!-- end of the course map -->"
 
 
 def course_map(course: Course) -> str:
-    """The table of lessons: picture, title and summary, minutes."""
+    """The table of lessons: picture, title and summary, exercises, minutes; the capstone comes last."""
     rows = ["| | Lesson | Minutes |", "|---|---|---:|"]
+    found = {exercise.lesson: exercise for exercise in exercises.written(course)}
     for lesson in course.lessons:
         path = course.notebook(lesson)
         title = f"[{lesson.label}](notebooks/{path.name})" if path.exists() else lesson.label
-        rows.append(f"| {_picture(course, lesson)} | **{title}**<br>{lesson.summary} | {lesson.minutes} |")
+        tasks = f"<br>{_link(course, found[lesson], 'Exercises')}" if lesson in found else ""
+        rows.append(f"| {_picture(course, lesson)} | **{title}**<br>{lesson.summary}{tasks} | {lesson.minutes} |")
+    if None in found:
+        rows.append(f"| | **{_link(course, found[None], found[None].title)}** | |")
     total = sum(lesson.minutes for lesson in course.lessons)
     rows.append(f"| | | {total // 60} h {total % 60:02d} |")
     route = " → ".join(course.short_route)
     minutes = sum(lesson.minutes for lesson in course.select(course.short_route))
     return "\n".join(rows) + f"\n\nThe short route, in {minutes} minutes: {route}."
+
+
+def _link(course: Course, exercise: Exercise, text: str) -> str:
+    """A link to an exercise, and how long its tasks take."""
+    minutes = sum(task.minutes for task in exercises.tasks(exercises.read(course, exercise)))
+    return f"[{text}](exercises/{exercise.name}.ipynb), {minutes} minutes"
 
 
 def _picture(course: Course, lesson: Lesson) -> str:

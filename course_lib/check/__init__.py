@@ -1,8 +1,8 @@
 """Feedback on exercises: `check.ema()` judges your `ema`, `check.ema.hint()` helps, `check.ema.solution()` tells.
 
-Each exercise notebook has a module here with its tasks. A check calls your function on several inputs and says which one
-went wrong, what came out, what was expected, and which misconception that looks like. It judges what the function does,
-not how it is written.
+Each exercise notebook has a module here with its tasks. A check calls your function on several inputs and says which
+one went wrong, what came out, what was expected, and which misconception that looks like. It judges what the function
+does, not how it is written.
 """
 
 from __future__ import annotations
@@ -14,6 +14,14 @@ from typing import Any
 # Which module has which tasks, in the order of the notebook.
 EXERCISES: dict[str, tuple[str, ...]] = {
     "exercise_02": ("ema", "bias_corrected", "first_step_beyond"),
+    "exercise_03": ("second_moment", "rmsprop_step", "same_path", "state_numbers"),
+    "exercise_04": ("row_col_means", "reconstruct", "worst_matrix", "commutes"),
+    "exercise_05": ("adafactor_step", "repaired", "switch_card"),
+    "exercise_06": ("training_arguments", "compute_metrics", "judgement", "gradient_in_pieces"),
+    "exercise_07": ("torch_rate", "train", "faults", "optimizer_steps"),
+    "exercise_08": ("compute_optimizer_size", "whose_state", "predicted_numbers", "t5_3b"),
+    "exercise_09": ("quantize_blocks", "adam8bit_bytes", "share_lost"),
+    "capstone": ("choose", "prove", "fit"),
 }
 
 
@@ -28,25 +36,23 @@ def __dir__() -> list[str]:
     return ["preview", "progress", *(task for tasks in EXERCISES.values() for task in tasks)]
 
 
-def progress(exercise: str) -> None:
-    """Show one line: how many tasks of an exercise notebook are right in this kernel, and which are not.
+def progress(*tasks: str) -> None:
+    """Show one line: how many of these tasks are right in this kernel, and which are not.
 
     Args:
-        exercise: "02" for the exercise of lesson 02, or "capstone".
-
-    Raises:
-        KeyError: no such exercise.
+        *tasks: names of tasks, such as "ema".
     """
     from course_lib.check import _show
 
-    _show.progress(EXERCISES[exercise if exercise == "capstone" else f"exercise_{exercise}"])
+    _show.progress(tasks)
 
 
 def preview(make: Callable[[], Any]) -> None:
     """Show what your functions make of something, if they are written already; otherwise say what is missing.
 
     Args:
-        make: a function without arguments, such as ``lambda: ema(series, 0.9)``. What it returns is shown, unless it is None.
+        make: a function without arguments, such as ``lambda: ema(series, 0.9)``. What it returns is shown, unless it is
+            None.
     """
     from IPython.display import display
 

@@ -24,6 +24,7 @@ MISTAKES = {
     "never_returns": (
         "The function was still running after {seconds} seconds, and {end}. Look for a loop whose end never comes."
     ),
+    "unreadable": "What the function returned is of a kind that this check cannot look at. Compare with what is asked.",
     "interrupted": "The check was interrupted.",
     "raises": "The function raised an error.{line}",
 }

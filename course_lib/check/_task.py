@@ -98,6 +98,11 @@ class Belief:
         return () if self.rule is None else (self.rule,) if callable(self.rule) else self.rule
 
 
+def ways(name: str, says: str, *rules: Callable[..., Any], raises: str = "") -> Belief:
+    """A misconception that can be written in several ways, which compute different numbers."""
+    return Belief(name, says, rules, raises)
+
+
 def _returned(call: Callable[..., Any], *args: Any) -> Any:
     return call(*args)
 
@@ -124,7 +129,7 @@ class Task:
     """
 
     name: str
-    rule: Callable[..., Any] | Sequence[Callable[..., Any]]
+    rule: Callable[..., Any] | Sequence[Callable[..., Any]] = ()
     cases: Callable[[], Sequence[Case]] = lambda: [Case()]
     beliefs: Sequence[Belief] = ()
     hints: Sequence[str] = ()
@@ -165,6 +170,8 @@ class Task:
                 return (self.judge_with or self._judge)(attempt)
         except NotFit as unfit:
             return unfit.verdict
+        except Exception as error:  # a result stranger than any the judge knows how to look at
+            return self._everyday("unreadable", given=attempt.given, came=f"{type(error).__name__} while looking at it")
 
     def hint(self) -> None:
         """Show the next hint; the last one stays."""
@@ -201,7 +208,7 @@ class Task:
             if verdict is not None and failing is None:
                 failing = verdict
         if failing is None:
-            tries = f"Right for {len(cases)} inputs. " if len(cases) > 1 else ""
+            tries = f"Tried on {len(cases)} inputs. " if len(cases) > 1 else ""
             return Verdict("correct", f"{tries}{self.praise}".strip())
         if not failing.belief or failing.belief in ("raises", "returns_nothing"):
             if belief := self._recognised(cases, results, wrongs):
@@ -236,9 +243,7 @@ class Task:
     def _right(self, rule: Callable[..., Any], tried: Case) -> Any:
         return self.use(rule, *copy.deepcopy(tried.args))
 
-    def _recognised(
-        self, cases: Sequence[Case], results: Sequence[Any], wrongs: Sequence[bool]
-    ) -> Belief | None:
+    def _recognised(self, cases: Sequence[Case], results: Sequence[Any], wrongs: Sequence[bool]) -> Belief | None:
         """The first belief that explains the results: by its rule, by an error, or by where they are wrong."""
         errors = [result.verdict.came for result in results if isinstance(result, NotFit)]
         for belief in self.beliefs:

@@ -76,7 +76,7 @@ def as_array(value: Any) -> np.ndarray | None:
         if isinstance(value, (str, bytes, Mapping)) or value is None:
             return None
         return np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError, RuntimeError):
+    except (TypeError, ValueError, RuntimeError, OverflowError):
         return None
 
 

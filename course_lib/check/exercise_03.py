@@ -11,12 +11,7 @@ import torch
 from torch import Tensor
 
 from course_lib import averages, memory
-from course_lib.check._task import Belief, Task, Verdict, case, wrong
-
-
-def _ways(name: str, says: str, *rules: Callable[..., Any]) -> Belief:
-    """One misconception that can be written in several ways, which compute different numbers."""
-    return Belief(name, says, rules)
+from course_lib.check._task import Belief, Task, Verdict, case, ways, wrong
 
 
 def _mean(values: Tensor, beta: float, **kwargs: bool) -> Tensor:
@@ -46,7 +41,7 @@ second_moment = Task(
         case(torch.tensor([[[1.0, 2.0], [-3.0, 0.0]]] * 3), 0.8),
     ],
     beliefs=[
-        _ways(
+        ways(
             "variance",
             "You subtract a mean before you square, so what comes out is a variance. A second moment subtracts "
             "nothing: for a gradient that never changes it tends to that gradient's square, not to 0.",
@@ -57,7 +52,7 @@ second_moment = Task(
             partial(_around_running_mean, before=False),
             partial(_around_running_mean, before=True),
         ),
-        _ways(
+        ways(
             "square_of_mean",
             "You average first and square afterwards. By then plus and minus have cancelled. Square each gradient, "
             "then average the squares.",
@@ -80,7 +75,7 @@ second_moment = Task(
             "β and 1 − β have changed places. The average so far keeps the share β; the new square gets the rest.",
             lambda g, beta: _moment(g, 1 - beta),
         ),
-        _ways(
+        ways(
             "sum_not_average",
             "The squares go in whole, so they add up instead of being averaged. Each new square gets the share 1 − β.",
             lambda g, beta: _moment(g, beta) / (1 - beta),
@@ -103,7 +98,7 @@ second_moment = Task(
             "average of the squares is asked.",
             lambda g, beta: _moment(g, beta).sqrt(),
         ),
-        _ways(
+        ways(
             "one_number",
             "The entries of a gradient have been put together into one number. Each entry has its own second moment, "
             "so V has the shape of one gradient.",
@@ -151,7 +146,7 @@ _step = _stepping()
 
 def _two_places(name: str, says: str, *rules: Callable[..., Any]) -> Belief:
     """A misconception about the step, with `eps` in either place."""
-    return _ways(name, says, *[partial(rule, root) for rule in rules for root in ROOTS])
+    return ways(name, says, *[partial(rule, root) for rule in rules for root in ROOTS])
 
 
 def _plus_eps(sign: int, *args: Any) -> tuple[Tensor, Tensor]:
@@ -198,7 +193,7 @@ rmsprop_step = Task(
             _stepping(lambda v, grad, beta: beta * v + (1 - beta) * (grad**2).sum()),
             _stepping(lambda v, grad, beta: (beta * v + (1 - beta) * grad**2).mean()),
         ),
-        _ways(
+        ways(
             "divides_by_v",
             "You divide by the second moment itself. It is a square, so large gradients get *small* steps. Its root "
             "has the gradient's own unit.",
@@ -231,7 +226,7 @@ rmsprop_step = Task(
             "You add a small number of your own instead of the `eps` that is given.",
             *[lambda root, *args, own=own: _step(root, *args[:-1], own) for own in (1e-8, 1e-6, 1e-10, 1e-12)],
         ),
-        _ways(
+        ways(
             "eps_after_the_division",
             "`eps` is added after the division: Python divides first in `a / b + eps`. It belongs to what you divide "
             "by, so put that in parentheses.",
@@ -372,7 +367,7 @@ state_numbers = Task(
             "You count one bias for each input. A bias is added to each *output*.",
             _four(lambda p, m, n: (0, m * n + m, m * n + m, 2 * (m * n + m))),
         ),
-        _ways(
+        ways(
             "gradient_is_state",
             "You count the gradients, or the weights, as if they were state. They are there in any training, but the "
             "optimizer keeps neither; SGD keeps nothing at all.",
@@ -396,7 +391,7 @@ state_numbers = Task(
             "RMSProp has one average too many. It has no momentum: it keeps the average of the squares only.",
             _four(lambda p, m, n: (0, p, 2 * p, 2 * p)),
         ),
-        _ways(
+        ways(
             "already_factored",
             "You count a number for each row and each column, as Adafactor will from lesson 04 on. RMSProp and AdamW "
             "keep whole matrices.",
@@ -406,7 +401,7 @@ state_numbers = Task(
             *_packed(lambda p, packed: (p, 2 * packed)),
             *_packed(lambda p, packed: (p, p + packed)),
         ),
-        _ways(
+        ways(
             "steps_counted",
             "The counts of steps are in it. They are part of the state, but here only the averages are asked.",
             *[
