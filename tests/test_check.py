@@ -164,6 +164,26 @@ def test_only_a_rule_that_fits_every_case_is_recognised():
     assert double(beliefs=[believed]).judge(lambda x: x * x).belief == ""
 
 
+def test_a_belief_may_have_several_rules_an_error_or_a_place():
+    known = [
+        _task.ways("by_addition", "Added.", lambda x: x + 2, lambda x: x + 1, raises="^KeyError: 'plus"),
+        Belief("vectors_only", "Matrices too.", only_on=lambda x: x.ndim > 1),
+    ]
+    task = double(beliefs=known)
+    assert [task.judge(lambda x, n=n: x + n).belief for n in (1, 2, 3)] == ["by_addition", "by_addition", ""]
+    verdict = task.judge(lambda x: {}["plus one"])
+    assert verdict.belief == "by_addition" and verdict.says == "The function raised an error. Added."
+    assert task.judge(lambda x: {}["minus"]).belief == "raises"
+    assert task.judge(lambda x: 2 * x if x.ndim == 1 else x).belief == "vectors_only"
+    assert task.judge(lambda x: 2 * x if x.ndim == 1 else missing_name).belief == "vectors_only"  # noqa: F821
+    assert task.judge(lambda x: x).belief == ""
+
+
+def test_several_answers_may_be_right():
+    task = double(rule=[lambda x: 2 * x, lambda x: 2 * x + 1e-3])
+    assert [task.judge(lambda x, e=e: 2 * x + e).outcome for e in (0, 1e-3, 1e-2)] == ["correct"] * 2 + ["incorrect"]
+
+
 def test_time_limit_is_for_all_inputs_together():
     def slow(x):
         time.sleep(0.2)

@@ -85,7 +85,7 @@ def answers_path(course: Course) -> Path:
 def written(course: Course) -> list[Exercise]:
     """The exercises whose source exists, in the order of the lessons, the capstone last."""
     of_lessons = [Exercise(lesson.id, lesson.name, lesson.title, lesson) for lesson in course.lessons]
-    listed = [*of_lessons, Exercise("capstone", "capstone", "Capstone: fit a training into a budget", None)]
+    listed = [*of_lessons, Exercise("capstone", "capstone", notebook.CAPSTONE, None)]
     return [exercise for exercise in listed if source(course, exercise).exists()]
 
 
@@ -279,6 +279,9 @@ def _footer(course: Course, exercise: Exercise) -> str:
     lines = []
     if exercise.lesson:
         lines.append(f"**Back to the lesson:** [{exercise.lesson.label}](../notebooks/{exercise.name}.ipynb)")
+    else:
+        first = course.lessons[0]
+        lines.append(f"**The lessons:** [{first.label}](../notebooks/{first.name}.ipynb) and what follows")
     listed = written(course)
     place = listed.index(exercise)
     if place + 1 < len(listed):

@@ -26,6 +26,8 @@ METADATA = {
     "language_info": {"name": "python"},
 }
 
+CAPSTONE = "Capstone: fit a training into a budget"
+
 
 def from_source(course: Course, lesson: Lesson) -> NotebookNode:
     """The notebook of a lesson, without outputs.
@@ -80,6 +82,8 @@ def footer(course: Course, lesson: Lesson) -> str:
     lines = []
     if course.exercise_source(lesson).exists():
         lines.append(f"**Exercise:** [{lesson.label}](../exercises/{lesson.name}.ipynb)")
+    if lesson == course.written[-1] and (course.root / "sources" / "exercises" / "capstone.py").exists():
+        lines.append(f"**When you have done all exercises:** [{CAPSTONE}](../exercises/capstone.ipynb)")
     if place + 1 < len(course.lessons):
         lines.append(f"**Next:** {link(course, course.lessons[place + 1])}")
     if place:
