@@ -1,8 +1,13 @@
 """The engine behind the checks: finding the learner's function, calling it safely, comparing, and telling."""
 
+import builtins
 import contextlib
+import gc
 import io
+import logging
 import signal
+import subprocess
+import sys
 import threading
 import time
 import warnings
@@ -193,10 +198,17 @@ def test_time_limit_is_for_all_inputs_together():
     assert double(seconds=5).judge(slow).outcome == "correct"
 
 
-def test_alarm_leaves_nothing_behind():
-    before = signal.getsignal(signal.SIGALRM)
-    double().judge(endless)
-    assert signal.getsignal(signal.SIGALRM) is before and signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+def test_nothing_is_left_behind():
+    before = signal.getsignal(signal.SIGALRM), sys.gettrace(), builtins.input, logging.root.manager.disable
+    for function in (endless, stubborn, asks, fails):
+        double().judge(function)
+        assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    assert (signal.getsignal(signal.SIGALRM), sys.gettrace(), builtins.input, logging.root.manager.disable) == before
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        double().judge(later)
+        gc.collect()
+    assert not seen
 
 
 def in_thread(work):
@@ -366,9 +378,6 @@ def test_names_are_found_and_wrong_ones_are_told():
 
 
 def test_import_is_light():
-    import subprocess
-    import sys
-
     program = "import sys, course_lib.check; print({'torch', 'IPython', 'numpy'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"

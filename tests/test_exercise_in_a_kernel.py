@@ -22,6 +22,8 @@ def ema(values, beta):
 NOISY = """\
 import logging, sys, warnings
 
+logging.basicConfig()  # its handler keeps the notebook's stderr
+
 def bias_corrected(m, t, beta):
     warnings.warn("psst")
     print("psst")

@@ -11,7 +11,6 @@ import sys
 import threading
 import time
 import traceback
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -66,7 +65,7 @@ def call(function: Callable[[], Any], seconds: float) -> Outcome:
 
 @contextmanager
 def _quiet() -> Iterator[Any]:
-    """Keep prints, pictures, warnings and log lines from the notebook, and let nothing wait for a keyboard."""
+    """Keep prints, pictures and log lines from the notebook, and let nothing wait for a keyboard."""
 
     def refuse(prompt: object = "") -> str:
         raise RuntimeError("the function asks for input(); it gets all it needs as arguments")
@@ -75,8 +74,7 @@ def _quiet() -> Iterator[Any]:
     level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
-        with capture_output() as captured, warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with capture_output() as captured:
             yield captured
     finally:
         logging.disable(level)
