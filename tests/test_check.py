@@ -211,6 +211,19 @@ def test_nothing_is_left_behind():
     assert not seen
 
 
+def test_a_debuggers_trace_function_stays():
+    def tracer(frame, event, arg):
+        return None
+
+    before = sys.gettrace()
+    sys.settrace(tracer)
+    try:
+        double().judge(stubborn)
+        assert sys.gettrace() is tracer
+    finally:
+        sys.settrace(before)
+
+
 def in_thread(work):
     results = []
     thread = threading.Thread(target=lambda: results.append(work()))

@@ -100,7 +100,7 @@ def test_texts_of_checks_read_well(task):
     judge = getattr(check, task)
     for text in (judge.praise, *judge.hints, *(belief.says for belief in judge.beliefs)):
         assert text.count("`") % 2 == 0 and "  " not in text and text == text.strip(), text
-        assert "*" not in _show._plain(re.sub(r"`[^`]*`", "", text)), f"put code into backquotes: {text}"
+        assert "*" not in _show.plain(re.sub(r"`[^`]*`", "", text)), f"put code into backquotes: {text}"
 
 
 @each_kind

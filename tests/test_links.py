@@ -10,9 +10,10 @@ import notebook
 import prose
 from course import ROOT
 
+FOLDERS = ("notebooks", "exercises", "solutions")
 PAGES = sorted(
     path
-    for pattern in ("*.md", "notebooks/*.ipynb", "exercises/*.ipynb", "solutions/*.ipynb", "benchmarks/**/*.md")
+    for pattern in ("*.md", "exercises/*.md", "benchmarks/**/*.md", *(f"{name}/*.ipynb" for name in FOLDERS))
     for path in ROOT.glob(pattern)
 )
 

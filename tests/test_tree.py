@@ -28,7 +28,7 @@ FOLDERS = {
     ".ci": {"run"},
     "benchmarks": {".py", ".md", ".json", ".csv"},
     "course_lib": {".py", ".json"},
-    "exercises": {".ipynb"},
+    "exercises": {".ipynb", ".md"},
     "images": {".png", ".svg"},
     "notebooks": {".ipynb"},
     "sheets": {".pdf"},

@@ -1,13 +1,15 @@
 """Make `classroom/`: nbgrader's course folder, and the class edition, the course without answers, as a zip.
 
-What is there already of a class, its gradebook and what was handed in, is left alone; so is a configuration that somebody
-has changed.
+What is there already of a class, its gradebook and what was handed in, is left alone; so is a configuration that
+somebody has changed.
 """
 
 from __future__ import annotations
 
+import argparse
 import io
 import re
+import sys
 import zipfile
 from pathlib import Path
 
@@ -37,11 +39,24 @@ ANSWERS = "course_lib/data/solutions.json"
 SECTIONS = ("Start", "The lessons", "Troubleshooting", "Sources and thanks")
 RULES = ("help", "lab", "clean", ".venv/python", ".venv/learner")
 WELCOME = """\
-This is the class edition: the lessons and exercises, without their solutions. Everything runs on a laptop, without a GPU and,
-once it is installed, without a network.
+This is the class edition: the lessons and exercises, without their solutions. All of it runs on a laptop, without a GPU
+and, once it is installed, without a network.
 
-**To hand in** an exercise, save its notebook, copy it from `work/exercises/`, and put your name and an underscore before the
-copy's name: `ada_02_moving_averages.ipynb`. Your teacher tells you which name to use, and where to send it.
+**To hand in** an exercise, save its notebook, copy it from `work/exercises/`, and put your name and an underscore
+before the copy's name: `ada_02_moving_averages.ipynb`. Your teacher says which name to use, and where to send it.
+"""
+NEXT = """
+Hand out {edition}.zip. Then, for each exercise, here {name}:
+
+  cd classroom
+  ../.venv/bin/nbgrader generate_assignment {name}
+  # put what was handed in into downloaded/{name}/archive/, then:
+  ../.venv/bin/nbgrader zip_collect {name}
+  # this runs the learners' code; exercises/README.md says where to do that:
+  ../.venv/bin/nbgrader autograde {name}
+  ../.venv/bin/nbgrader generate_feedback {name}
+  ../.venv/bin/nbgrader export
+  ../.venv/bin/python ../tools/misconceptions.py
 """
 
 
@@ -95,7 +110,9 @@ def _readme(text: str) -> str:
     kept, tests = re.subn(r"^make test .*\n", "", kept, flags=re.MULTILINE)
     kept, count = re.subn(r"Two commands:", "One command:", kept)
     if (tests, count) != (1, 1):
-        raise CourseError("README.md does not say `Two commands:` and then `make test`; see _readme in tools/classroom.py.")
+        raise CourseError(
+            "README.md does not say `Two commands:` and then `make test`; see _readme in tools/classroom.py."
+        )
     return f"{title.splitlines()[0]}\n\n{WELCOME}\n{kept.rstrip()}\n"
 
 
@@ -116,25 +133,21 @@ def _makefile(text: str) -> str:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "classroom", help="another folder for the class")
+    folder = parser.parse_args().folder
     course = course_list.load()
-    changed = make(course, ROOT / "classroom")
-    print(f"classroom/: {len(changed)} new or changed {'file' if len(changed) == 1 else 'files'}.")
+    try:
+        changed = make(course, folder)
+    except CourseError as error:
+        sys.exit(str(error))
+    print(f"{folder.name}/: {len(changed)} new or changed {'file' if len(changed) == 1 else 'files'}.")
     for path in changed:
-        print(f"  {path.relative_to(ROOT).as_posix()}")
-    if (ROOT / "classroom" / CONFIG).read_bytes() != (ROOT / "tools" / CONFIG).read_bytes():
-        print(f"classroom/{CONFIG} differs from the course's, and was kept; to get the course's, delete yours and run this again.")
-    name = exercises.written(course)[0].name
-    print(f"""
-Hand out classroom/{EDITION}.zip. Then, for each exercise, here {name}:
-
-  cd classroom
-  ../.venv/bin/nbgrader generate_assignment {name}
-  # put what was handed in into downloaded/{name}/archive/, then:
-  ../.venv/bin/nbgrader zip_collect {name}
-  ../.venv/bin/nbgrader autograde {name}     # runs the learners' code: see exercises/README.md
-  ../.venv/bin/nbgrader generate_feedback {name}
-  ../.venv/bin/nbgrader export
-  ../.venv/bin/python ../tools/misconceptions.py""")
+        print(f"  {path.relative_to(folder).as_posix()}")
+    if (folder / CONFIG).read_bytes() != (ROOT / "tools" / CONFIG).read_bytes():
+        print(f"Your {CONFIG} differs from the course's, and was kept.")
+        print("To get the course's, delete yours and run this again.")
+    print(NEXT.format(edition=EDITION, name=exercises.written(course)[0].name))
 
 
 if __name__ == "__main__":

@@ -1,21 +1,29 @@
-"""How nbgrader grades this course. `make classroom` copies this file into the class's folder, where you may change it."""
+"""How nbgrader grades this course. `make classroom` copies this file into `classroom/`, where you may change it."""
 
 import os
 import sys
 import time
 from pathlib import Path
 
+from nbclient.exceptions import DeadKernelError
 from nbformat.v4 import new_output
-from nbgrader.preprocessors import AssignLatePenalties, CheckCellMetadata, ClearOutput, DeduplicateIds, LimitOutput
+from nbgrader.api import Gradebook
+from nbgrader.preprocessors import (
+    AssignLatePenalties,
+    CheckCellMetadata,
+    ClearOutput,
+    LimitOutput,
+    OverwriteKernelspec,
+    SaveAutoGrades,
+)
 from nbgrader.preprocessors import Execute as NbgraderExecute
 from nbgrader.preprocessors import OverwriteCells as NbgraderOverwriteCells
-from nbgrader.preprocessors import OverwriteKernelspec, SaveAutoGrades
 from traitlets import Integer
 
 c = get_config()  # noqa: F821 - nbgrader defines it
 
-# nbgrader gives a check its points if nothing was raised. In a learner's notebook a check never raises, so without this a
-# blank notebook would get full marks. With it, a check raises AssertionError unless the answer is right.
+# nbgrader gives a check its points unless something is raised. In a learner's notebook a check never raises, so without
+# this a blank notebook would get full marks. With it, a check raises AssertionError unless the answer is right.
 os.environ["COURSE_CHECK"] = "strict"
 # Checks need neither a GPU nor a network.
 os.environ["COURSE_TIER"] = "small"
@@ -30,9 +38,8 @@ os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.envir
 class Execute(NbgraderExecute):
     """Runs a notebook to its end, whatever its cells do, in a limited time and with a limited output."""
 
-    seconds_in_all = Integer(900, help="Seconds for a whole notebook; cells that come later count as failed.")
-    seconds_in_all.tag(config=True)
-    characters = Integer(1_000_000, help="Characters of a cell's output that are kept.").tag(config=True)
+    seconds_in_all = Integer(900, help="Seconds for a whole notebook; the rest is not run.").tag(config=True)
+    characters = Integer(100_000, help="How many characters that a cell prints are kept.").tag(config=True)
 
     def preprocess(self, nb, resources):
         self.end = time.monotonic() + self.seconds_in_all
@@ -40,29 +47,46 @@ class Execute(NbgraderExecute):
         return super().preprocess(nb, resources)
 
     def preprocess_cell(self, cell, resources, index):
-        if cell.cell_type == "code" and time.monotonic() >= self.end:
-            said = f"The notebook took longer than {self.seconds_in_all} seconds."
-            cell.outputs = [new_output("error", ename="TimeoutError", evalue=said, traceback=[said])]
-            return cell, resources
-        return super().preprocess_cell(cell, resources, index)
+        if cell.cell_type != "code" or time.monotonic() < self.end:
+            try:
+                return super().preprocess_cell(cell, resources, index)
+            except DeadKernelError:
+                self.end = 0.0
+        said = "Not run: before this, the kernel ended or the time was up."
+        cell.outputs = [new_output("error", ename="NotRun", evalue=said, traceback=[said])]
+        return cell, resources
 
     def output(self, outs, msg, display_id, cell_index):
-        printed = sum(len(out.get("text", "")) for out in outs)
-        if msg["msg_type"] != "error" and (printed > self.characters or len(outs) > 1000):
+        if msg["msg_type"] == "stream":
+            printed = sum(len(out.get("text", "")) for out in outs)
+            msg["content"]["text"] = msg["content"]["text"][: max(0, self.characters - printed)]
+        if len(outs) > 1000 and msg["msg_type"] != "error":
             return None
         return super().output(outs, msg, display_id, cell_index)
 
 
 class OverwriteCells(NbgraderOverwriteCells):
-    """Brings edited checks back to their text, and deleted ones to the end of the notebook."""
+    """Gives edited checks their text back, puts deleted ones at the end, and takes the last of copied cells.
+
+    nbgrader's own steps stop at a copied cell, and at an answer that was deleted together with its check.
+    """
+
+    add_missing_cells = True
 
     def preprocess(self, nb, resources):
-        self.add_missing_cells = True
+        names = resources["nbgrader"]
+        with Gradebook(names["db_url"]) as gradebook:
+            released = gradebook.find_notebook(names["notebook"], names["assignment"])
+            missing = {cell.name for cell in released.source_cells}
+        for cell in reversed(nb.cells):
+            grading = cell.metadata.pop("nbgrader", {})
+            if grading.get("grade_id") in missing:
+                missing.remove(grading["grade_id"])
+                cell.metadata["nbgrader"] = {**grading, "schema_version": 3}
         return super().preprocess(nb, resources)
 
     def add_missing_grade_cells(self, nb, resources):
-        # nbgrader's own way fails where the answer's cell was deleted together with the check.
-        there = {cell.metadata.nbgrader["grade_id"] for cell in nb.cells if cell.metadata.get("nbgrader", {}).get("grade")}
+        there = {cell.metadata.get("nbgrader", {}).get("grade_id") for cell in nb.cells}
         released = self.gradebook.find_notebook(self.notebook_id, self.assignment_id)
         sources = {cell.name: cell for cell in released.source_cells}
         for check in released.grade_cells:
@@ -71,13 +95,7 @@ class OverwriteCells(NbgraderOverwriteCells):
         return nb, resources
 
 
-c.Autograde.sanitize_preprocessors = [
-    ClearOutput,
-    DeduplicateIds,
-    OverwriteKernelspec,
-    OverwriteCells,
-    CheckCellMetadata,
-]
+c.Autograde.sanitize_preprocessors = [ClearOutput, OverwriteKernelspec, OverwriteCells, CheckCellMetadata]
 c.Autograde.autograde_preprocessors = [Execute, LimitOutput, SaveAutoGrades, AssignLatePenalties, CheckCellMetadata]
 
 # Seconds for one cell. Checks stop a function that never returns by themselves, after 10; this is for other cells.

@@ -34,7 +34,7 @@ def verdict(name: str, found: Any) -> None:
             )
         body += "</table>"
     if found.says:
-        lines.append(f"  {_plain(found.says)}")
+        lines.append(f"  {plain(found.says)}")
         body += f'<div style="margin-top: 0.3em">{_inline(found.says)}</div>'
     if found.belief:
         lines.append(f"  Known as: {found.belief}")
@@ -52,7 +52,7 @@ def hint(name: str, given: list[str], total: int) -> None:
     body = "".join(
         f'<div style="margin: 0.2em 0">{_inline(step)}</div>' for step in [*steps, *([more] if more else [])]
     )
-    _display(_box(body), "\n".join([*(_plain(step) for step in steps), *([more] if more else [])]))
+    _display(_box(body), "\n".join([*(plain(step) for step in steps), *([more] if more else [])]))
 
 
 def solution(name: str, answer: dict[str, str] | None) -> None:
@@ -76,7 +76,7 @@ def progress(names: tuple[str, ...]) -> None:
 
 def note(text: str) -> None:
     """Show a sentence."""
-    _display(_box(_inline(text)), _plain(text))
+    _display(_box(_inline(text)), plain(text))
 
 
 def _table(found: Any) -> list[tuple[str, str]]:
@@ -91,7 +91,7 @@ def _inline(text: str) -> str:
     return "".join(parts)
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """A sentence without backquotes and stars."""
     parts = text.split("`")
     parts[::2] = [STRESSED.sub(r"\1", part) for part in parts[::2]]
