@@ -2,6 +2,8 @@
 
 import copy
 import math
+from collections import namedtuple
+from functools import reduce
 
 import numpy as np
 import torch
@@ -154,6 +156,51 @@ def _(gradients, beta):
     for g in gradients.pow_(2):
         v = beta * v + (1 - beta) * g
     return v
+
+
+@wrong("second_moment", "starts_at_first_value")
+def _(gradients, beta):
+    v = gradients[0] ** 2
+    for g in gradients[1:]:
+        v = torch.lerp(g**2, v, beta)
+    return v
+
+
+@wrong("second_moment", "share_squared")
+def _(gradients, beta):
+    v = 0
+    for g in gradients:
+        v = beta * v + ((1 - beta) * g) ** 2
+    return v
+
+
+@wrong("second_moment", "last_square_only")
+def _(gradients, beta):
+    for g in gradients:
+        v = torch.zeros_like(g)
+        v = beta * v + (1 - beta) * g**2
+    return v
+
+
+@wrong("second_moment", "only_numbers")
+def _(gradients, beta):
+    v = 0.0
+    for g in gradients:
+        v = beta * v + (1 - beta) * float(g) ** 2
+    return v
+
+
+@wrong("second_moment", "matrix_product")
+def _(gradients, beta):
+    v = 0.0
+    for g in gradients:
+        v = beta * v + (1 - beta) * (g @ g.T)
+    return v
+
+
+@right("second_moment", "a fold over the steps")
+def _(gradients, beta):
+    return reduce(lambda v, g: beta * v + (1 - beta) * g * g, gradients, 0).tolist()
 
 
 @right("second_moment", "weights by age, in NumPy")
@@ -323,6 +370,70 @@ def _(param, grad, v, lr, beta, eps):
     return param, v
 
 
+@wrong("rmsprop_step", "one_scale_per_matrix", "by rows")
+def _(param, grad, v, lr, beta, eps):
+    v = beta * v + (1 - beta) * grad.square()
+    return param - lr * grad / (v.mean(dim=-1, keepdim=True).sqrt() + eps), v
+
+
+@wrong("rmsprop_step", "one_scale_per_matrix", "by columns")
+def _(param, grad, v, lr, beta, eps):
+    v = beta * v + (1 - beta) * grad.square()
+    return param - lr * grad / (v.mean(dim=0).sqrt() + eps), v
+
+
+@wrong("rmsprop_step", "eps_after_the_division", "times the learning rate")
+def _(param, grad, v, lr, beta, eps):
+    v = torch.lerp(grad * grad, v, beta)
+    return param - lr * (grad / v.sqrt() + eps), v
+
+
+@wrong("rmsprop_step", "no_learning_rate")
+def _(param, grad, v, lr, beta, eps):
+    v = torch.lerp(grad * grad, v, beta)
+    return param - grad / (eps + v**0.5), v
+
+
+@wrong("rmsprop_step", "keeps_what_divides", "the root")
+def _(param, grad, v, lr, beta, eps):
+    v = (beta * v + (1 - beta) * grad**2).sqrt()
+    return param - lr * grad / (v + eps), v
+
+
+@wrong("rmsprop_step", "keeps_what_divides", "eps in v")
+def _(param, grad, v, lr, beta, eps):
+    v = beta * v + (1 - beta) * grad**2 + eps
+    return param - lr * grad / v.sqrt(), v
+
+
+@wrong("rmsprop_step", "keeps_what_divides", "the whole divisor")
+def _(param, grad, v, lr, beta, eps):
+    divisor = torch.sqrt(beta * v + (1 - beta) * grad**2) + eps
+    return param - lr * grad / divisor, divisor
+
+
+@wrong("rmsprop_step", "only_the_parameters")
+def _(param, grad, v, lr, beta, eps):
+    v = beta * v + (1 - beta) * grad**2
+    return param - lr * grad / (v.sqrt() + eps)
+
+
+@right("rmsprop_step", "both in one tensor, by addcdiv")
+def _(param, grad, v, lr, beta, eps):
+    new = v.mul(beta).addcmul(grad, grad, value=1 - beta)
+    return torch.stack([torch.addcdiv(param, grad, new.sqrt().add(eps), value=-lr), new])
+
+
+Step = namedtuple("Step", "param v")
+
+
+@right("rmsprop_step", "as a named pair, in float64")
+def _(param, grad, v, lr, beta, eps):
+    param, grad, v = (x.double() for x in (param, grad, v))
+    v = v + (1 - beta) * (grad.square() - v)
+    return Step(param - lr * grad / (v.sqrt() + eps), v)
+
+
 @right("rmsprop_step", "eps under the root")
 def _(param, grad, v, lr, beta, eps):
     v = torch.lerp(grad**2, v, beta)
@@ -391,6 +502,11 @@ def _():
 @right("same_path", "letters in another form")
 def _():
     return {"D", "b", "a"}
+
+
+@right("same_path", "one letter a line")
+def _():
+    return "d\nb\na"
 
 
 @right("same_path", "found by trying, with torch.optim.RMSprop")
@@ -484,6 +600,36 @@ def _(in_features, out_features):
 def _(in_features, out_features):
     n = (in_features + 1) * out_features
     return _numbers(0, n, n, n + in_features + out_features)
+
+
+@wrong("state_numbers", "already_factored", "momentum as well, without the bias")
+def _(in_features, out_features):
+    n = in_features + out_features
+    return _numbers(0, n, n, 2 * n)
+
+
+@wrong("state_numbers", "per_parameter")
+def _(in_features, out_features):
+    return {"sgd": 0, "sgd_momentum": 1, "rmsprop": 1, "adamw": 2}
+
+
+@wrong("state_numbers", "bytes_counted")
+def _(in_features, out_features):
+    layer = nn.Linear(in_features, out_features)
+    n = sum(p.numel() * p.element_size() for p in layer.parameters())
+    return _numbers(0, n, n, 2 * n)
+
+
+@wrong("state_numbers", "bytes_counted", "in MiB")
+def _(in_features, out_features):
+    n = 4 * (in_features + 1) * out_features / 1024**2
+    return _numbers(0, n, n, 2 * n)
+
+
+@wrong("state_numbers", "steps_counted", "for momentum too")
+def _(in_features, out_features):
+    n = (in_features + 1) * out_features + 2
+    return _numbers(0, n, n, 2 * (n - 2) + 2)
 
 
 @wrong("state_numbers", "steps_counted")

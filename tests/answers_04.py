@@ -86,6 +86,28 @@ def _(v):
     return v.sum(-1) / n, v.sum(-2) / m
 
 
+@wrong("row_col_means", "keeps_axes", note="of the columns only")
+def _(v):
+    return torch.mean(v, dim=-1), torch.mean(v, dim=-2, keepdim=True)
+
+
+@wrong("row_col_means", "half_of_it")
+def _(v):
+    return v.mean(-1)
+
+
+@wrong("row_col_means", "divides_by_the_other_side", note="by one number for both")
+def _(v):
+    length = v.shape[-1]
+    return torch.einsum("...ij->...i", v) / length, torch.einsum("...ij->...j", v) / length
+
+
+@wrong("row_col_means", "divides_by_the_other_side", note="by the number of all entries")
+def _(v):
+    n, m = v.shape[-2:]
+    return v.sum(-1).numpy() / (n * m), v.sum(-2).numpy() / (n * m)
+
+
 @wrong("row_col_means", "squares_again")
 def _(v):
     squared = v.square()
@@ -95,6 +117,16 @@ def _(v):
 @wrong("row_col_means", "returns_nothing")
 def _(v):
     v.mean(-1), v.mean(-2)
+
+
+@wrong("row_col_means", "two_d_only", note="turns the axes with T")
+def _(v):
+    return v.mean(dim=-1), v.T.mean(dim=-1)
+
+
+@right("row_col_means", "axes counted from the front, after counting them")
+def _(v):
+    return [v.double().mean(v.ndim - 1), v.mT.double().mean(v.ndim - 1)]
 
 
 @right("row_col_means", "in NumPy")
@@ -132,6 +164,32 @@ def _(row, col):
 @wrong("reconstruct", "no_division", note="of sums")
 def _(row, col):
     return (row * col.shape[-1]).unsqueeze(-1) @ (col * row.shape[-1]).unsqueeze(-2)
+
+
+@wrong("reconstruct", "no_division", note="by torch.outer")
+def _(row, col):
+    return torch.outer(row, col)
+
+
+@wrong("reconstruct", "no_division", note="by np.outer")
+def _(row, col):
+    return np.outer(row.numpy(), col.numpy())
+
+
+@wrong("reconstruct", "entry_by_entry")
+def _(row, col):
+    return row * col / row.mean()
+
+
+@wrong("reconstruct", "entry_by_entry", note="not divided")
+def _(row, col):
+    return torch.mul(row, col)
+
+
+@wrong("reconstruct", "sums_over_mean", note="over the sum of the row means")
+def _(row, col):
+    row_sums, col_sums = row * col.shape[-1], col * row.shape[-1]
+    return row_sums[..., None] * col_sums[..., None, :] / row.sum(-1)[..., None, None]
 
 
 @wrong("reconstruct", "sums_over_mean")
@@ -172,6 +230,11 @@ def _(row, col):
     return 0.5 * (row[..., :, None] + col[..., None, :])
 
 
+@wrong("reconstruct", "additive", note="with one mean for the batch")
+def _(row, col):
+    return row.unsqueeze(-1) + col.unsqueeze(-2) - torch.mean(row)
+
+
 @wrong("reconstruct", "shared_denominator")
 def _(row, col):
     return row[..., :, None] * col[..., None, :] / row.mean()
@@ -185,6 +248,17 @@ def _(row, col):
 @wrong("reconstruct", "denominator_on_the_wrong_axis")
 def _(row, col):
     return torch.matmul(row.unsqueeze(-1), col.unsqueeze(-2)) / row.mean(dim=-1)
+
+
+@wrong("reconstruct", "denominator_on_the_wrong_axis", note="with one axis kept")
+def _(row, col):
+    return row[..., None] * col[..., None, :] / row.mean(-1, keepdim=True)
+
+
+@wrong("reconstruct", "divides_twice", note="by the mean of the product, of the whole batch")
+def _(row, col):
+    product = row[..., None] * col[..., None, :]
+    return product / product.mean()
 
 
 @wrong("reconstruct", "divides_twice")
@@ -228,6 +302,27 @@ def _(row, col):
 def _(row, col):
     mean = sum(row) / len(row)
     return [[float(r * c / mean) for c in col] for r in row]
+
+
+@wrong("reconstruct", "two_d_only", note="axes counted from the front")
+def _(row, col):
+    return row.unsqueeze(1) * col.unsqueeze(0) / row.mean()
+
+
+@wrong("reconstruct", "two_d_only", note="einsum for one matrix")
+def _(row, col):
+    return torch.einsum("i,j->ij", row, col) / row.mean(0)
+
+
+@right("reconstruct", "a matrix product of thin matrices")
+def _(row, col):
+    return (row / row.mean(-1, keepdim=True)).unsqueeze(-1) @ col.unsqueeze(-2)
+
+
+@right("reconstruct", "over the root of the product's own mean")
+def _(row, col):
+    product = row[..., None] * col[..., None, :]
+    return product / product.mean(dim=(-1, -2), keepdim=True).sqrt()
 
 
 @right("reconstruct", "over the mean of the columns, in NumPy")
@@ -285,6 +380,7 @@ bad("one_spike", "small", [[0.1] * 4, [0.1, 100, 0.1, 0.1], [0.1] * 4, [0.1] * 4
 bad("beyond_the_range", "diagonal", torch.diag(torch.tensor([1.0, 1e-8, 1.0, 1.0])))
 bad("beyond_the_range", "spike", [[1, 1, 1, 1e12], [1] * 4, [1] * 4, [1] * 4])
 bad("too_short_not_too_long", "one small", 1 - 0.9999 * np.eye(4)[[0]] * np.eye(4)[:, [0]])
+bad("too_short_not_too_long", "one small among large", [[1, 10_000, 10_000, 10_000], *[[10_000] * 4] * 3])
 bad("too_short_not_too_long", "cross", [[1e-4, 1, 1, 1], [1, 0, 0, 0], [1, 0, 0, 0], [1, 0, 0, 0]])
 
 
@@ -296,6 +392,16 @@ def _():
 @right("worst_matrix", "a diagonal of two, as a list")
 def _():
     return [[10_000, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]]
+
+
+@right("worst_matrix", "two blocks, no entry alone")
+def _():
+    return np.kron(np.diag([10_000, 1]), np.ones((2, 2)))
+
+
+@right("worst_matrix", "tiny numbers, as real second moments are")
+def _():
+    return torch.diag(torch.tensor([1e-34, 1e-30, 1e-30, 1e-30]))
 
 
 @right("worst_matrix", "the two entries in half precision")

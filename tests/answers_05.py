@@ -81,9 +81,26 @@ def scaling_with(scale):
     return answer
 
 
+@wrong("adafactor_step", "clips_the_gradient")
+def _(param, grad, row, col, step, lr, d=1.0, eps1=1e-30, eps2=1e-3):
+    U, row, col = front(grad, row, col, step, eps1)
+    return finished(param, U / torch.clamp(size(grad) / d, min=1), lr, eps2), row, col
+
+
+@wrong("adafactor_step", "clips_the_gradient", "before anything else, by its length")
+def _(param, grad, row, col, step, lr, d=1.0, eps1=1e-30, eps2=1e-3):
+    grad = grad * min(1.0, d / max(1e-12, grad.norm().item()))
+    U, row, col = front(grad, row, col, step, eps1)
+    return finished(param, U, lr, eps2), row, col
+
+
 wrong("adafactor_step", "no_parameter_scale")(scaling_with(lambda X, lr, eps2, t: lr))
 wrong("adafactor_step", "no_floor")(scaling_with(lambda X, lr, eps2, t: lr * size(X)))
 wrong("adafactor_step", "floor_added")(scaling_with(lambda X, lr, eps2, t: lr * (size(X) + eps2)))
+wrong("adafactor_step", "ceiling_for_floor")(
+    scaling_with(lambda X, lr, eps2, t: lr * (eps2 if eps2 < size(X) else size(X)))
+)
+wrong("adafactor_step", "epsilons_fixed")(scaling_with(lambda X, lr, eps2, t: lr * max(0.001, size(X))))
 wrong("adafactor_step", "own_rate")(
     scaling_with(lambda X, lr, eps2, t: min(0.01, 1 / math.sqrt(t)) * max(eps2, size(X)))
 )
@@ -132,6 +149,21 @@ wrong("adafactor_step", "axes_swapped")(averaging_with(growing, lambda s: (s.mea
 wrong("adafactor_step", "sums")(averaging_with(growing, lambda s: (s.sum(1), s.sum(0))))
 
 
+@wrong("adafactor_step", "axes_swapped", "and V̂ turned round, so that it fits again")
+def _(param, grad, row, col, step, lr, d=1.0, eps1=1e-30, eps2=1e-3):
+    b = growing(step)
+    squared = grad.square() + eps1
+    row, col = b * row + (1 - b) * squared.mean(dim=0), b * col + (1 - b) * squared.mean(dim=1)
+    U = grad / torch.sqrt(col[:, None] * row[None, :] / row.mean())
+    return finished(param, clipped(U, d), lr, eps2), row, col
+
+
+@wrong("adafactor_step", "epsilons_fixed", "both")
+def _(param, grad, row, col, step, lr, d=1.0, eps1=1e-30, eps2=1e-3):
+    U, row, col = front(grad, row, col, step, 1e-30)
+    return finished(param, clipped(U, d), lr, 1e-3), row, col
+
+
 @wrong("adafactor_step", "square_of_mean")
 def _(param, grad, row, col, step, lr, d=1.0, eps1=1e-30, eps2=1e-3):
     b = growing(step)
@@ -157,6 +189,13 @@ def estimating_with(divide):
 
 wrong("adafactor_step", "stale_averages")(
     estimating_with(lambda G, R, C, row, col: G / (torch.outer(row, col) / row.mean()).sqrt())
+)
+wrong("adafactor_step", "stale_averages", "but not at the first step")(
+    estimating_with(
+        lambda G, R, C, row, col: (
+            G / torch.sqrt(torch.outer(row, col) / row.mean() if row.sum() > 0 else torch.outer(R, C) / R.mean())
+        )
+    )
 )
 wrong("adafactor_step", "no_division")(estimating_with(lambda G, R, C, row, col: G / (R[:, None] * C).sqrt()))
 wrong("adafactor_step", "no_division", "by the sum")(
@@ -220,6 +259,22 @@ def _(param, grad, row, col, step, lr, d=1.0, eps1=1e-30, eps2=1e-3):
     return [X - lr * max(eps2, math.sqrt(np.mean(X**2))) * U, R, C]
 
 
+@right("adafactor_step", "in plain Python, as lists of lists")
+def _(param, grad, row, col, step, lr, d=1.0, eps1=1e-30, eps2=1e-3):
+    def root_mean_square(rows):
+        return math.sqrt(sum(x * x for line in rows for x in line) / sum(map(len, rows)))
+
+    X, G, R, C = (x.tolist() for x in (param, grad, row, col))
+    share = step**-0.8
+    squared = [[g * g + eps1 for g in line] for line in G]
+    R = [old + share * (sum(line) / len(line) - old) for old, line in zip(R, squared, strict=True)]
+    C = [old + share * (sum(line) / len(line) - old) for old, line in zip(C, zip(*squared, strict=True), strict=True)]
+    mean = sum(R) / len(R)
+    U = [[g / math.sqrt(r / mean * c) for g, c in zip(line, C, strict=True)] for line, r in zip(G, R, strict=True)]
+    rate = lr * max(eps2, root_mean_square(X)) / max(1.0, root_mean_square(U) / d)
+    return [[x - rate * u for x, u in zip(*lines, strict=True)] for lines in zip(X, U, strict=True)], R, C
+
+
 @right("adafactor_step", "divided by the mean of the columns, clipped the other way round")
 def _(param, grad, row, col, step, lr, d=1.0, eps1=1e-30, eps2=1e-3):
     _, R, C = front(grad, row, col, step, eps1)
@@ -281,6 +336,8 @@ def repairing(fault, *others):
                 group["t"] += 1
             for p in group["params"]:
                 if p.grad is None:
+                    if "returns early" in left:
+                        return
                     if "counts without gradient" in left:
                         optimizer.state[p]["t"] = optimizer.state[p].get("t", 0) + 1
                     continue
@@ -326,12 +383,17 @@ def repairing(fault, *others):
                     p = p - alpha * U
                 else:
                     p.sub_(alpha * U)
+                if "clears gradients" in left:
+                    p.grad = None
 
     return answer
 
 
 wrong("repaired", "rate_written_back")(repairing("writes lr"))
+wrong("repaired", "rate_written_back", "and another")(repairing("writes lr", "no eps"))
 wrong("repaired", "rate_compounds")(repairing("compounds"))
+wrong("repaired", "stops_without_gradient")(repairing("returns early"))
+wrong("repaired", "touches_gradients")(repairing("clears gradients"))
 wrong("repaired", "squares_grad_in_place")(repairing("squares grad"))
 wrong("repaired", "squares_grad_in_place", "but divides a copy")(repairing("squares grad after a copy"))
 wrong("repaired", "squared_update")(repairing("squares a copy"))
@@ -361,7 +423,25 @@ def _(optimizer):
     return Repaired
 
 
+@wrong("repaired", "touches_gradients", "clipped by their length")
+def _(optimizer):
+    nn.utils.clip_grad_norm_(optimizer.param_groups[0]["params"], 1.0)
+    repairing("nothing")(optimizer)
+
+
 right("repaired", "over all groups, with columns and rows")(repairing("nothing"))
+
+
+@right("repaired", "the rate written, and put back")
+def _(optimizer):
+    group = optimizer.param_groups[0]
+    for p in group["params"]:
+        given = group["lr"]
+        one = torch.optim.Optimizer([p], {"lr": given})
+        one.state = optimizer.state
+        group["lr"] = 0.0
+        repairing("nothing")(one)
+        group["lr"] = given
 
 
 @right("repaired", "with the library's optimizer")

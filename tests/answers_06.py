@@ -4,7 +4,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
 from answers import right, wrong
-from sklearn.metrics import accuracy_score, classification_report, f1_score
+from sklearn.metrics import accuracy_score, classification_report, f1_score, precision_score, recall_score
 from transformers import TrainingArguments
 from transformers.trainer_utils import IntervalStrategy, SchedulerType
 from transformers.training_args import OptimizerNames
@@ -175,6 +175,24 @@ def _(folder, rows):
     return TrainingArguments(folder, **settings(16))
 
 
+@wrong("training_arguments", "fixed_numbers", note="batch size and accumulation swapped")
+def _(folder, rows):
+    swapped = {"per_device_train_batch_size": 64 // rows, "gradient_accumulation_steps": rows}
+    return TrainingArguments(folder, **settings(rows, **swapped))
+
+
+@wrong("training_arguments", "clips_twice", note="length as text")
+def _(folder, rows):
+    return TrainingArguments(folder, **settings(rows, max_grad_norm="0"))
+
+
+@wrong("training_arguments", "other_number_of_rows", note="batch size left out")
+def _(folder, rows):
+    plan = settings(rows)
+    del plan["per_device_train_batch_size"]
+    return TrainingArguments(folder, **plan)
+
+
 @wrong("training_arguments", "settings_only")
 def _(folder, rows):
     return {"output_dir": folder, **settings(rows)}
@@ -211,6 +229,11 @@ def _(folder, rows):
 
 def both(labels, answers, average="macro"):
     return {"accuracy": accuracy_score(labels, answers), "f1": f1_score(labels, answers, average=average)}
+
+
+@right("training_arguments", "a length that stops nothing")
+def _(folder, rows):
+    return TrainingArguments(folder, **settings(rows, max_grad_norm=float("inf")))
 
 
 @wrong("compute_metrics", "argmax_axis_0")
@@ -270,6 +293,15 @@ def _(evaluation):
     return both(evaluation.label_ids, evaluation.predictions.argmax(axis=1), "weighted")
 
 
+@wrong("compute_metrics", "f1_of_the_means")
+def _(evaluation):
+    truth, answers = evaluation.label_ids, evaluation.predictions.argmax(axis=1)
+    precision = precision_score(truth, answers, average="macro", zero_division=0)
+    recall = recall_score(truth, answers, average="macro", zero_division=0)
+    accuracy = accuracy_score(truth, answers)
+    return {"accuracy": accuracy, "f1": 2 / (1 / precision + 1 / recall)}
+
+
 @wrong("compute_metrics", "one_for_each_class")
 def _(evaluation):
     return both(evaluation.label_ids, evaluation.predictions.argmax(axis=1), None)
@@ -321,6 +353,15 @@ def _(evaluation):
     hits = np.array([((labels == c) & (answers == c)).sum() for c in range(6)])
     precision, recall = hits / np.bincount(answers, minlength=6), hits / np.bincount(labels, minlength=6)
     return {"accuracy": hits.sum() / len(labels), "f1": np.nanmean(2 * precision * recall / (precision + recall))}
+
+
+@right("compute_metrics", "counted in plain Python")
+def _(evaluation):
+    truth = evaluation.label_ids.tolist()
+    answers = [row.index(max(row)) for row in evaluation.predictions.tolist()]
+    pairs = list(zip(truth, answers, strict=True))
+    f1 = {c: 2 * pairs.count((c, c)) / (truth.count(c) + answers.count(c)) for c in {*truth, *answers}}
+    return {"f1": sum(f1.values()) / len(f1), "accuracy": sum(a == b for a, b in pairs) / len(pairs)}
 
 
 @right("compute_metrics", "from a confusion matrix in torch, rounded")
@@ -398,6 +439,16 @@ def _(counts, accuracy, f1):
     return {"accuracy": p, "f1": base, "learned": accuracy > p and f1 > base}
 
 
+@wrong("judgement", "majority_is_class_1", note="class 1 always answered")
+def _(counts, accuracy, f1):
+    if len(counts) == 2:
+        lazy_f1 = 2 * counts[1] / (2 * counts[1] + counts[0])
+    else:
+        lazy_f1 = 2 * max(counts) / (max(counts) + sum(counts)) / len(counts)
+    lazy = max(counts) / sum(counts)
+    return {"accuracy": lazy, "f1": lazy_f1, "learned": accuracy > lazy and f1 > lazy_f1}
+
+
 @wrong("judgement", "macro_on_two")
 def _(counts, accuracy, f1):
     truth = np.repeat(np.arange(len(counts)), counts)
@@ -417,6 +468,16 @@ def _(counts, accuracy, f1):
     k = len(counts)
     base = 2 / (k + 1) / k
     return {"accuracy": 1 / k, "f1": base, "learned": accuracy > 1 / k and f1 > base}
+
+
+@wrong("judgement", "chance_not_majority", note="in the accuracy only")
+def _(counts, accuracy, f1):
+    truth = [label for label, count in enumerate(counts) for _ in range(count)]
+    lazy = [counts.index(max(counts))] * len(truth)
+    average = "binary" if len(counts) == 2 else "macro"
+    lazy_f1 = f1_score(truth, lazy, average=average, zero_division=0)
+    chance = 1 / len(counts)
+    return {"accuracy": chance, "f1": lazy_f1, "learned": accuracy > chance and f1 > lazy_f1}
 
 
 @wrong("judgement", "one_score_is_enough")
@@ -498,6 +559,62 @@ def _(model, x, labels, k):
         loss = F.cross_entropy(model(xs), ys)
         loss.backward()
     return loss.item()
+
+
+@wrong("gradient_in_pieces", "first_batch_only")
+def _(model, x, labels, k):
+    for xs, ys in zip(x.chunk(k), labels.chunk(k), strict=True):
+        loss = F.cross_entropy(model(xs), ys) / k
+        loss.backward()
+        return loss.item()
+
+
+@wrong("gradient_in_pieces", "first_batch_only", note="k times")
+def _(model, x, labels, k):
+    total, size = 0.0, len(x) // k
+    for _ in range(k):
+        loss = F.cross_entropy(model(x[:size]), labels[:size]) / k
+        loss.backward()
+        total += loss.item()
+    return total
+
+
+@wrong("gradient_in_pieces", "sums_over_rows")
+def _(model, x, labels, k):
+    total = 0.0
+    for xs, ys in zip(x.chunk(k), labels.chunk(k), strict=True):
+        loss = F.cross_entropy(model(xs), ys, reduction="sum")
+        loss.backward()
+        total += loss.item()
+    return total
+
+
+@wrong("gradient_in_pieces", "sums_over_rows", note="divided by k")
+def _(model, x, labels, k):
+    losses = []
+    for xs, ys in zip(x.chunk(k), labels.chunk(k), strict=True):
+        losses.append(F.cross_entropy(model(xs), ys, reduction="sum"))
+        (losses[-1] / k).backward()
+    return sum(loss.item() for loss in losses) / k
+
+
+@wrong("gradient_in_pieces", "all_rows_for_the_loss")
+def _(model, x, labels, k):
+    for xs, ys in zip(x.chunk(k), labels.chunk(k), strict=True):
+        (F.cross_entropy(model(xs), ys) / k).backward()
+    with torch.inference_mode():
+        return F.cross_entropy(model(x), labels).item()
+
+
+@wrong("gradient_in_pieces", "no_backward", note="cleared in the end")
+def _(model, x, labels, k):
+    total = 0.0
+    for xs, ys in zip(x.chunk(k), labels.chunk(k), strict=True):
+        loss = F.cross_entropy(model(xs), ys) / k
+        loss.backward()
+        total += loss.item()
+    model.zero_grad()
+    return total
 
 
 @wrong("gradient_in_pieces", "batches_of_k_rows")
@@ -640,6 +757,15 @@ def _(model, x, labels, k):
     for p in model.parameters():
         p.grad.div_(k)
     return np.mean([loss.item() for loss in losses])
+
+
+@right("gradient_in_pieces", "loss from a second pass, batch by batch")
+def _(model, x, labels, k):
+    pairs = list(zip(x.chunk(k), labels.chunk(k), strict=True))
+    for xs, ys in pairs:
+        (F.cross_entropy(model(xs), ys) / k).backward()
+    with torch.no_grad():
+        return torch.stack([F.cross_entropy(model(xs), ys) for xs, ys in pairs]).mean()
 
 
 @right("gradient_in_pieces", "with autograd.grad")

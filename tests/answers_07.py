@@ -59,6 +59,31 @@ def _(rate, X):
     return rate / (size(X) + 1e-3)
 
 
+@wrong("torch_rate", "floor_before_the_root")
+def _(rate, X):
+    return rate / np.sqrt(np.clip((X.numpy() ** 2).mean(), 0.001, None))
+
+
+@wrong("torch_rate", "smaller_for_larger")
+def _(rate, X):
+    return rate / torch.clamp(size(X), max=0.001)
+
+
+@wrong("torch_rate", "size_of_the_lesson")
+def _(rate, X):
+    return 20 * rate
+
+
+@wrong("torch_rate", "size_of_the_lesson", "the rate of the lesson")
+def _(rate, X):
+    return 2e-2
+
+
+@wrong("torch_rate", "largest_for_rms")
+def _(rate, X):
+    return rate / max(1e-3, X.abs().amax().item())
+
+
 @wrong("torch_rate", "length_for_rms")
 def _(rate, X):
     return rate / max(1e-3, X.norm().item())
@@ -160,6 +185,8 @@ wrong("train", "never_train_mode")(loop("forward backward step tick zero"))
 wrong("train", "never_train_mode", "evaluation mode by mistake")(
     loop("forward backward step tick zero", first=["eval"])
 )
+wrong("train", "step_before_backward")(loop("forward step backward tick zero", first=["train"]))
+wrong("train", "step_before_backward", "cleared first")(loop("zero forward step backward tick", first=["train"]))
 wrong("train", "no_scheduler")(loop("forward backward step zero", first=["train"]))
 wrong("train", "no_step")(loop("forward backward tick zero", first=["train"]))
 wrong("train", "no_backward")(loop("forward step tick zero", first=["train"]))
@@ -282,6 +309,9 @@ wrong("train", "list_per_epoch")(all_there(lambda epochs: epochs))
 wrong("train", "one_per_epoch")(all_there(lambda epochs: [sum(losses) / len(losses) for losses in epochs]))
 wrong("train", "one_per_epoch", "the last batch's")(all_there(lambda epochs: [losses[-1] for losses in epochs]))
 wrong("train", "one_number")(all_there(lambda epochs: epochs[-1][-1]))
+wrong("train", "one_number", "a tensor with its graph")(
+    all_there(lambda epochs: torch.tensor(epochs[-1][-1], requires_grad=True))
+)
 wrong("train", "returns_nothing")(all_there(lambda epochs: None))
 wrong("train", "prints_result")(all_there(print))
 right("train", "as an array")(all_there(lambda epochs: np.array(epochs).ravel()))
@@ -329,6 +359,55 @@ def _(accelerator, model, optimizer, scheduler, batches, epochs):
             optimizer.zero_grad()
             losses.append(loss.item())
         scheduler.step()
+    return losses
+
+
+@wrong("train", "scheduler_gets_a_number")
+def _(accelerator, model, optimizer, scheduler, batches, epochs):
+    model, optimizer, scheduler, batches = accelerator.prepare(model, optimizer, scheduler, batches)
+    losses = []
+    for epoch in range(epochs):
+        model.train()
+        for batch in batches:
+            loss = model(**batch).loss
+            accelerator.backward(loss)
+            optimizer.step()
+            scheduler.step(epoch)
+            optimizer.zero_grad()
+            losses.append(loss.item())
+    return losses
+
+
+@wrong("train", "no_step", "of the optimizer that was given")
+def _(accelerator, model, optimizer, scheduler, batches, epochs):
+    mine = torch.optim.Adafactor(model.parameters(), lr=0.02)
+    model, mine, scheduler, batches = accelerator.prepare(model, mine, scheduler, batches)
+    losses = []
+    for _ in range(epochs):
+        model.train()
+        for batch in batches:
+            mine.zero_grad()
+            loss = model(**batch).loss
+            accelerator.backward(loss)
+            mine.step()
+            scheduler.step()
+            losses.append(loss.item())
+    return losses
+
+
+@right("train", "all prepared again in each epoch, which changes nothing")
+def _(accelerator, model, optimizer, scheduler, batches, epochs):
+    losses = []
+    for _ in range(epochs):
+        model, optimizer, scheduler, batches = accelerator.prepare(model, optimizer, scheduler, batches)
+        model.train()
+        for batch in batches:
+            loss = model(**batch).loss
+            accelerator.backward(loss)
+            optimizer.step()
+            scheduler.step()
+            optimizer.zero_grad()
+            losses.append(float(loss))
     return losses
 
 
@@ -381,6 +460,7 @@ FAULTS = {
     "silent_means_right": set(),
     "counts_from_zero": {6, 7, 11, 12},
     "suspects_everything": set(range(1, 19)),
+    "launch_sets_precision": {1, 7, 8, 12, 13},
     "rate_looks_too_large": {3, 7, 8, 12, 13},
     "plan_must_be_divided": [6, 7, 8, 12, 13],
     "zero_grad_must_be_last": {7, 11, 12, 13},
@@ -396,6 +476,8 @@ FAULTS = {
 for belief, lines in FAULTS.items():
     wrong("faults", belief)(lambda lines=lines: lines)
 wrong("faults", "train_once_is_enough", "a single number")(lambda: 7)
+wrong("faults", "suspects_an_innocent", "two of them, and nothing else")(lambda: [2, 18])
+wrong("faults", "eval_is_the_fault", "one fault found")(lambda: {8, 17})
 right("faults", "in an array")(lambda: np.array([13, 12, 8, 7]))
 right("faults", "in a text")(lambda: "7 8 12 13")
 right("faults", "in a dictionary's keys")(lambda: {7: "", 8: "", 12: "", 13: ""}.keys())
@@ -498,3 +580,57 @@ def _(samples, batch, processes, accumulation, epochs):
         mine = list(range(0, samples, batch))[::processes]
         steps += len([mine[i : i + accumulation] for i in range(0, len(mine), accumulation)])
     return steps
+
+
+@wrong("optimizer_steps", "always_one_more")
+def _(samples, batch, processes, accumulation, epochs):
+    return (samples // (batch * processes * accumulation) + 1) * epochs
+
+
+@wrong("optimizer_steps", "always_one_more", "at each division")
+def _(samples, batch, processes, accumulation, epochs):
+    batches = samples // batch + 1
+    each = batches // processes + 1
+    return epochs * (each // accumulation + 1)
+
+
+@wrong("optimizer_steps", "ticks_not_steps", "added up hand by hand, none filled up")
+def _(samples, batch, processes, accumulation, epochs):
+    batches = list(range(0, samples, batch))
+    return epochs * sum(math.ceil(len(batches[first::processes]) / accumulation) for first in range(processes))
+
+
+@wrong("optimizer_steps", "forgot_processes", "and rounded down")
+def _(samples, batch, processes, accumulation, epochs):
+    return samples // batch // accumulation * epochs
+
+
+@wrong("optimizer_steps", "forgot_processes", "groups cross epochs")
+def _(samples, batch, processes, accumulation, epochs):
+    return math.ceil(epochs * math.ceil(samples / batch) / accumulation)
+
+
+@wrong("optimizer_steps", "batches_not_steps", "and rounded down")
+def _(samples, batch, processes, accumulation, epochs):
+    return epochs * (samples // (batch * processes))
+
+
+@wrong("optimizer_steps", "one_epoch", "and rounded down")
+def _(samples, batch, processes, accumulation, epochs):
+    return samples // batch // processes // accumulation
+
+
+@right("optimizer_steps", "group by group")
+def _(samples, batch, processes, accumulation, epochs):
+    steps = 0
+    for _ in range(epochs):
+        rows = samples
+        while rows > 0:
+            rows -= batch * processes * accumulation
+            steps += 1
+    return steps
+
+
+@right("optimizer_steps", "NumPy, in one division")
+def _(samples, batch, processes, accumulation, epochs):
+    return np.float32(epochs) * np.ceil(samples / batch / processes / accumulation)

@@ -403,6 +403,175 @@ def _(states):
     return tuple(sizes.sum(axis=0) / [2**20, 1])
 
 
+@wrong("compute_optimizer_size", "compares_tensors")
+def _(states):
+    met, size, elements = [], 0, 0
+    for thing in flat(list(states)):
+        if torch.is_tensor(thing) and thing in met:
+            continue
+        met.append(thing)
+        size += thing.nbytes if torch.is_tensor(thing) else 0
+        elements += numbers(thing)
+    return size / 2**20, elements
+
+
+def counted_unless(states, met, name_of):
+    """Counts a tensor if its name is not in `met`."""
+    size = elements = 0
+    for thing in flat(list(states)):
+        if torch.is_tensor(thing):
+            if (name := name_of(thing)) in met:
+                continue
+            met.add(name)
+            size += thing.nbytes
+        elements += numbers(thing)
+    return size / 2**20, elements
+
+
+@wrong("compute_optimizer_size", "alike_is_the_same")
+def _(states):
+    return counted_unless(states, set(), lambda t: (tuple(t.shape), t.float().numpy().tobytes()))
+
+
+@wrong("compute_optimizer_size", "alike_is_the_same", "in shape")
+def _(states):
+    return counted_unless(states, set(), lambda t: t.shape)
+
+
+@wrong("compute_optimizer_size", "remembers", "a default argument")
+def _(states, met=set()):  # noqa: B006 - the mistake
+    return counted_unless(states, met, id)
+
+
+SEEN = set()
+
+
+@wrong("compute_optimizer_size", "remembers", "a set outside")
+def _(states):
+    return counted_unless(states, SEEN, lambda t: t)
+
+
+@wrong("compute_optimizer_size", "once_in_one_of_two")
+def _(states):
+    things = flat(list(states))
+    return sum(t.nbytes for t in distinct(things) if torch.is_tensor(t)) / 2**20, sum(map(numbers, things))
+
+
+@wrong("compute_optimizer_size", "once_in_one_of_two", "in elements")
+def _(states):
+    things = flat(list(states))
+    return sum(t.nbytes for t in things if torch.is_tensor(t)) / 2**20, sum(map(numbers, distinct(things)))
+
+
+@wrong("compute_optimizer_size", "shared_by_name")
+def _(states):
+    size, elements, names = 0, 0, set()
+    for state in states:
+        for name, entry in state.items():
+            if name.startswith("qmap"):
+                if name in names:
+                    continue
+                names.add(name)
+            for thing in flat([entry]):
+                size += thing.nbytes if torch.is_tensor(thing) else 0
+                elements += numbers(thing)
+    return size / 2**20, elements
+
+
+@wrong("compute_optimizer_size", "no_states_at_all")
+def _(states):
+    states = list(states)
+    if states[0] is not None:
+        return counted_unless(states, set(), id)
+
+
+def all_in_mib(states, met):
+    """Calls itself for what is inside, which comes back in MiB."""
+    size = elements = 0
+    for state in states:
+        for value in state.values():
+            if torch.is_tensor(value) and id(value) not in met:
+                met.add(id(value))
+                size, elements = size + value.nbytes, elements + value.numel()
+            elif isinstance(value, (dict, list, tuple)):
+                part = all_in_mib([value if isinstance(value, dict) else dict(enumerate(value))], met)
+                size, elements = size + part[0], elements + part[1]
+            elif isinstance(value, (int, float)):
+                elements += 1
+    return size / 1024**2, elements
+
+
+@wrong("compute_optimizer_size", "divides_inside")
+def _(states):
+    return all_in_mib(states, set())
+
+
+@wrong("compute_optimizer_size", "divides_inside", "each state too")
+def _(states):
+    met = set()
+    parts = [all_in_mib([state], met) for state in states]
+    return sum(size for size, _ in parts) / 1024**2, sum(count for _, count in parts)
+
+
+@wrong("compute_optimizer_size", "ints_take_bytes", "all made tensors")
+def _(states):
+    size = elements = 0
+    for state in states:
+        for value in state.values():
+            value = torch.as_tensor(value)
+            size += value.nbytes
+            elements += value.numel()
+    return size / 2**20, elements
+
+
+@wrong("compute_optimizer_size", "top_level_only", "lists, but no tuples")
+def _(states):
+    def parts(value):
+        if isinstance(value, dict):
+            value = list(value.values())
+        return [x for part in value for x in parts(part)] if isinstance(value, list) else [value]
+
+    things = distinct([x for state in states for x in parts(state) if isinstance(x, (torch.Tensor, int, float))])
+    return sum(t.nbytes for t in things if torch.is_tensor(t)) / 2**20, sum(map(numbers, things))
+
+
+@wrong("compute_optimizer_size", "top_level_only", "one level down")
+def _(states):
+    found = []
+    for state in states:
+        for value in state.values():
+            inside = (
+                value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else [value]
+            )
+            found += [part for part in inside if isinstance(part, (torch.Tensor, int, float))]
+    things = distinct(found)
+    return sum(t.nbytes for t in things if torch.is_tensor(t)) / 2**20, sum(map(numbers, things))
+
+
+@right("compute_optimizer_size", "a stack instead of recursion, and a set of tensors")
+def _(states):
+    todo, tensors, single = list(states), set(), 0
+    while todo:
+        thing = todo.pop()
+        if isinstance(thing, dict):
+            todo += thing.values()
+        elif isinstance(thing, (list, tuple)):
+            todo += thing
+        elif isinstance(thing, torch.Tensor):
+            tensors.add(thing)
+        elif thing is not None:
+            single += 1
+    return np.float32(sum(t.nbytes for t in tensors) / 2**20), np.int64(single + sum(t.nelement() for t in tensors))
+
+
+@right("compute_optimizer_size", "by PyTorch's own tree")
+def _(states):
+    leaves = [leaf for state in states for leaf in torch.utils._pytree.tree_leaves(state) if leaf is not None]
+    tensors = {leaf for leaf in leaves if torch.is_tensor(leaf)}
+    single = sum(not torch.is_tensor(leaf) for leaf in leaves)
+    return torch.tensor([sum(t.nbytes for t in tensors) / 2**20, single + sum(t.numel() for t in tensors)])
+
+
 # --- whose_state
 
 
@@ -594,6 +763,88 @@ def _(state, shape):
     return "Adagrad" if "sum" in text else "Adafactor" if "exp_avg_sq" in text else "SGD_Momentum"
 
 
+@wrong("whose_state", "int_step_means_transformers")
+def _(state, shape):
+    return "adafactor_transformers" if isinstance(state.get("step"), int) else known_by_name(state)
+
+
+@wrong("whose_state", "eight_bit_is_adamw")
+def _(state, shape):
+    name = known_by_name(state)
+    return "adamw" if "state1" in state and "qmap1" in state else name
+
+
+@wrong("whose_state", "convolution_not_factored")
+def _(state, shape):
+    if len(shape) == 4 and "exp_avg_sq_row" in state:
+        return "rmsprop"
+    return known_by_name(state)
+
+
+BY_DEFAULT = {
+    ("momentum_buffer",): "sgd_momentum",
+    ("step", "sum"): "adagrad",
+    ("square_avg", "step"): "rmsprop",
+    ("exp_avg", "exp_avg_sq", "step"): "adamw",
+    ("exp_avg_sq_col", "exp_avg_sq_row", "step"): "adafactor",
+    ("RMS", "exp_avg_sq_col", "exp_avg_sq_row", "step"): "adafactor_transformers",
+    ("col_var", "row_var", "step"): "adafactor_torch",
+}
+
+
+@wrong("whose_state", "exact_keys")
+def _(state, shape):
+    return BY_DEFAULT.get(tuple(sorted(state)), "adamw8bit_bitsandbytes")
+
+
+@wrong("whose_state", "exact_keys", "an error for others")
+def _(state, shape):
+    return "adamw8bit_bitsandbytes" if "state1" in state else BY_DEFAULT[tuple(sorted(state))]
+
+
+@wrong("whose_state", "defaults_only", "None for others")
+def _(state, shape):
+    name = known_by_name(state)
+    more = {"rmsprop": 2, "adamw": 3}.get(name)
+    if (more is None or len(state) == more) and not ("RMS" in state and "exp_avg" in state):
+        return name
+
+
+@wrong("whose_state", "matrices_only", "an error for vectors")
+def _(state, shape):
+    return known_by_name(state) if "variance" not in state else known_by_name({state["row_var"]: 0})
+
+
+@wrong("whose_state", "small_is_not_8bit", "by its codes")
+def _(state, shape):
+    if any(torch.is_tensor(value) and value.dtype == torch.uint8 for value in state.values()):
+        return "adamw8bit_bitsandbytes"
+    return "adamw" if "state1" in state else known_by_name(state)
+
+
+@wrong("whose_state", "momentum_means_sgd", "and a first moment AdamW")
+def _(state, shape):
+    if "exp_avg" in state:
+        return "adamw"
+    return "sgd_momentum" if "momentum_buffer" in state else known_by_name(state)
+
+
+@right("whose_state", "by the entries that each must have")
+def _(state, shape):
+    required = {
+        "adamw8bit_bitsandbytes": {"state1", "state2"},
+        "adafactor_transformers": {"RMS"},
+        "rmsprop": {"square_avg"},
+        "adamw": {"exp_avg", "exp_avg_sq"},
+        "adagrad": {"sum"},
+        "sgd_momentum": {"momentum_buffer"},
+    }
+    for name, keys in required.items():
+        if keys <= state.keys():
+            return np.str_(name)
+    return np.str_("adafactor_torch" if any("var" in key for key in state) else "adafactor")
+
+
 # --- predicted_numbers
 
 
@@ -728,7 +979,7 @@ def _(model):
     return sum(moments_of(p.shape) for module in model.modules() for p in module.parameters() if p.requires_grad)
 
 
-@wrong("predicted_numbers", "frozen_counted", "and steps")
+@wrong("predicted_numbers", "steps_counted", "and frozen parameters")
 def _(model):
     return sum(1 + moments_of(p.shape) for p in model.parameters())
 
@@ -787,6 +1038,175 @@ def _(model):
         if p.requires_grad
     ]
     return torch.stack(kept).sum()
+
+
+def summed(model, of):
+    """What `of` says of each trained parameter's shape, added up."""
+    return sum(of(tuple(p.shape)) for p in model.parameters() if p.requires_grad)
+
+
+def pretend(of):
+    """`moments_of`, but `of` for what has more than two axes."""
+    return lambda shape: of(shape) if len(shape) > 2 else moments_of(shape)
+
+
+@wrong("predicted_numbers", "with_first_moment")
+def _(model):
+    return summed(model, lambda shape: moments_of(shape) + math.prod(shape))
+
+
+@wrong("predicted_numbers", "in_bytes")
+def _(model):
+    return memory.predict_state_size(model, "adafactor").moments * 4
+
+
+@wrong("predicted_numbers", "in_bytes", "in MiB")
+def _(model):
+    return summed(model, moments_of) * 4 / 2**20
+
+
+@wrong("predicted_numbers", "first_axes_for_conv")
+def _(model):
+    return summed(model, pretend(lambda shape: (shape[0] + shape[1]) * math.prod(shape[2:])))
+
+
+@wrong("predicted_numbers", "first_axes_for_conv", "the longest two")
+def _(model):
+    return summed(model, pretend(lambda shape: sum(math.prod(shape) // n for n in sorted(shape)[-2:])))
+
+
+@wrong("predicted_numbers", "n_plus_m_for_conv", "one leading axis")
+def _(model):
+    return summed(model, pretend(lambda shape: shape[0] * sum(shape[-2:])))
+
+
+@wrong("predicted_numbers", "smaller_of_both")
+def _(model):
+    return summed(model, lambda shape: min(math.prod(shape), moments_of(shape)))
+
+
+@wrong("predicted_numbers", "buffers_counted")
+def _(model):
+    return summed(model, moments_of) + sum(moments_of(buffer.shape) for buffer in model.buffers())
+
+
+@wrong("predicted_numbers", "biases_forgotten")
+def _(model):
+    weights = [p for name, p in model.named_parameters() if name.endswith("weight") and p.requires_grad]
+    return sum(moments_of(p.shape) for p in weights)
+
+
+@wrong("predicted_numbers", "biases_forgotten", "without all that has bias in its name")
+def _(model):
+    return sum(moments_of(p.shape) for name, p in model.named_parameters() if "bias" not in name and p.requires_grad)
+
+
+@wrong("predicted_numbers", "some_layers_only")
+def _(model):
+    kept = 0
+    for layer in model.modules():
+        if isinstance(layer, (nn.Linear, nn.Conv2d)):
+            kept += summed(layer, moments_of)
+    return kept
+
+
+@wrong("predicted_numbers", "equal_shapes_once")
+def _(model):
+    return sum(moments_of(shape) for shape in {tuple(p.shape): p for p in model.parameters() if p.requires_grad})
+
+
+@wrong("predicted_numbers", "four_axes_only")
+def _(model):
+    return summed(model, lambda shape: moments_of(shape) if len(shape) in (2, 4) else math.prod(shape))
+
+
+@wrong("predicted_numbers", "four_axes_only", "an error for three")
+def _(model):
+    return summed(model, pretend(lambda shape: shape[0] * shape[1] * (shape[2] + shape[3])))
+
+
+@wrong("predicted_numbers", "number_has_no_axis")
+def _(model):
+    return summed(model, lambda shape: moments_of(shape) if len(shape) > 1 else shape[0])
+
+
+@wrong("predicted_numbers", "two_axes_at_most")
+def _(model):
+    kept = 0
+    for p in model.parameters():
+        if p.requires_grad and p.ndim > 1:
+            n, m = p.shape
+            kept += n + m
+        elif p.requires_grad:
+            kept += p.numel()
+    return kept
+
+
+@wrong("predicted_numbers", "two_axes_at_most", "which leaves the others out")
+def _(model):
+    return summed(model, pretend(lambda shape: 0))
+
+
+@wrong("predicted_numbers", "matrices_only")
+def _(model):
+    return sum(n + m for n, m in (p.shape for p in model.parameters() if p.requires_grad))
+
+
+@wrong("predicted_numbers", "changes_the_model")
+def _(model):
+    return summed(model.to("meta"), moments_of)
+
+
+@wrong("predicted_numbers", "changes_the_model", "frozen afterwards")
+def _(model):
+    kept = summed(model, moments_of)
+    model.requires_grad_(False)
+    return kept
+
+
+@wrong("predicted_numbers", "changes_the_model", "in another dtype")
+def _(model):
+    return summed(model.double(), moments_of)
+
+
+@wrong("predicted_numbers", "tied_twice", "by a step on meta")
+def _(model):
+    trained = [p for p in copy.deepcopy(model).to("meta").parameters() if p.requires_grad]
+    for p in trained:
+        p.grad = torch.empty_like(p)
+    optimizer = adafactor.Adafactor(trained)
+    optimizer.step()
+    return memory.state_size(optimizer).moments
+
+
+@wrong("predicted_numbers", "needs_numbers", "by a step with random gradients")
+def _(model):
+    trained = [p for p in copy.deepcopy(model).parameters() if p.requires_grad]
+    for p in trained:
+        p.grad = torch.rand(p.shape)
+    optimizer = adafactor.Adafactor(trained)
+    optimizer.step()
+    return memory.state_size(optimizer).moments
+
+
+@wrong("predicted_numbers", "vectors_forgotten", "and frozen ones counted")
+def _(model):
+    return sum(moments_of(p.shape) for p in model.parameters() if p.ndim != 1)
+
+
+@right("predicted_numbers", "module by module, what is tied once")
+def _(model):
+    def below(module, met):
+        own = [p for p in module.parameters(recurse=False) if p.requires_grad and id(p) not in met]
+        met |= {id(p) for p in own}
+        return sum(moments_of(p.shape) for p in own) + sum(below(child, met) for child in module.children())
+
+    return below(model, set())
+
+
+@right("predicted_numbers", "with NumPy's integers, of a set")
+def _(model):
+    return sum((np.int32(moments_of(p.shape)) for p in {p for p in model.parameters() if p.requires_grad}), np.int32(0))
 
 
 # --- t5_3b
@@ -929,3 +1349,70 @@ def _():
 def _():
     flat_weight = nn.Linear(1, sum(p.numel() for p in t5().parameters()), bias=False, device="meta")
     return sizes(adamw=memory.predict_state_size(flat_weight, "adamw").mib / 1024)
+
+
+def in_unit(unit, **of_bytes):
+    """The right answer in another unit, with some sizes given in bytes."""
+    known = {key: value * 2**30 for key, value in sizes().items() if key != "wrong"}
+    return {**{key: value / unit for key, value in {**known, **of_bytes}.items()}, "wrong": "adafactor"}
+
+
+@wrong("t5_3b", "two_bytes")
+def _():
+    return in_unit(2**31)
+
+
+@wrong("t5_3b", "vectors_forgotten")
+def _():
+    matrices = sum(moments_of(p.shape) for p in t5().parameters() if p.ndim == 2)
+    return in_unit(2**30, adafactor=4 * matrices)
+
+
+@wrong("t5_3b", "one_margin")
+def _():
+    return in_unit(2**30, adafactor=4 * sum(p.shape[0] for p in t5().parameters()))
+
+
+@wrong("t5_3b", "one_margin", "columns, and no vectors")
+def _():
+    return in_unit(2**30, adafactor=4 * sum(p.shape[1] for p in t5().parameters() if p.ndim == 2))
+
+
+@wrong("t5_3b", "first_moment_factored")
+def _():
+    return in_unit(2**30, adafactor_momentum=8 * sum(moments_of(p.shape) for p in t5().parameters()))
+
+
+@wrong("t5_3b", "bytes_once")
+def _():
+    parameters = list(t5().parameters())
+    return in_unit(
+        2**30, adafactor_momentum=sum(p.numel() for p in parameters) + 4 * sum(moments_of(p.shape) for p in parameters)
+    )
+
+
+@wrong("t5_3b", "tied_twice", "in GB")
+def _():
+    return in_unit(10**9, adamw=8 * sum(value.numel() for value in t5().state_dict().values()))
+
+
+@wrong("t5_3b", "numbers_not_bytes", "not even in GiB")
+def _():
+    return in_unit(4)
+
+
+@wrong("t5_3b", "rounded", "to four places")
+def _():
+    return {key: value if key == "wrong" else round(value, 4) for key, value in sizes().items()}
+
+
+@wrong("t5_3b", "wrong_unit", "half decimal")
+def _():
+    return in_unit(1000 * 2**20)
+
+
+@right("t5_3b", "torch's Adafactor, in NumPy's numbers")
+def _():
+    size = memory.predict_state_size(t5(), "adafactor_torch").bytes
+    first = 4 * sum(p.numel() for p in t5().parameters())
+    return sizes(adafactor=np.float64(size / 2**30), adafactor_momentum=np.array((size + first) / 2**30))

@@ -156,6 +156,79 @@ def _(x, block_size):
     return np.concatenate([part / s * 127 // 1 if s else part for part, s in zip(parts, scales, strict=True)]), scales
 
 
+def by_block(code, scale=lambda part: part.abs().max()):
+    """Block by block: ``code(part, absmax)`` makes the codes of each, unless it is all zeros."""
+
+    def quantize(x, block_size):
+        parts = x.split(block_size)
+        scales = [scale(part) for part in parts]
+        codes = [
+            code(part, top) if part.any() else torch.zeros_like(part) for part, top in zip(parts, scales, strict=True)
+        ]
+        return torch.cat(codes), torch.stack(scales)
+
+    return quantize
+
+
+wrong("quantize_blocks", "half_added_and_cut")(by_block(lambda part, top: (part / top * 127 + 0.5).int()))
+wrong("quantize_blocks", "rounded_before_127")(by_block(lambda part, top: (part / top).round() * 127))
+wrong("quantize_blocks", "sign_lost")(by_block(lambda part, top: (part.abs() / top * 127).round()))
+wrong("quantize_blocks", "sign_lost", note="uint8")(
+    by_block(lambda part, top: torch.from_numpy(np.rint(part.numpy() / top.item() * 127).astype(int).astype(np.uint8)))
+)
+wrong("quantize_blocks", "sign_lost", note="clamped at 0")(
+    by_block(lambda part, top: (part / top * 127).round().clamp(0, 127))
+)
+wrong("quantize_blocks", "max_not_absmax", note="absolute value taken too late")(
+    by_block(lambda part, top: (part / top * 127).round(), scale=lambda part: abs(max(part)))
+)
+wrong("quantize_blocks", "max_not_absmax", note="and cut off")(
+    by_block(lambda part, top: in_int8(part / top * 127), scale=torch.max)
+)
+wrong("quantize_blocks", "swallowed_by_eps", note="what is small counts as zero")(
+    by_block(lambda part, top: (part / top * 127).round() if top > 1e-8 else 0 * part)
+)
+right("quantize_blocks", "a tiny number added to each absmax")(
+    by_block(lambda part, top: (127 / (top + 1e-33) * part).round())
+)
+
+
+@wrong("quantize_blocks", "sign_lost", note="moved up by 128")
+def _(x, block_size):
+    codes, scales = by_block(lambda part, top: (part / top * 127).round())(x, block_size)
+    return codes + 128, scales
+
+
+@wrong("quantize_blocks", "places_in_a_map")
+def _(x, block_size):
+    q = blockwise.quantize(x, block_size)
+    return q.codes, q.absmax
+
+
+@wrong("quantize_blocks", "places_in_a_map", note="of the linear map, counted from its middle")
+def _(x, block_size):
+    q = blockwise.quantize(x, block_size, kind="linear")
+    return q.codes.short() - 127, q.absmax
+
+
+@wrong("quantize_blocks", "read_back")
+def _(x, block_size):
+    codes, scales = by_block(lambda part, top: (part / top * 127).round())(x, block_size)
+    return torch.cat([c * s / 127 for c, s in zip(codes.split(block_size), scales, strict=True)]), scales
+
+
+@wrong("quantize_blocks", "blocks_by_number")
+def _(x, block_size):
+    size = math.ceil(len(x) / block_size)
+    return by_block(lambda part, top: torch.round(127 * part / top))(x, size)
+
+
+@wrong("quantize_blocks", "global_scale", note="and cut off")
+def _(x, block_size):
+    absmax = x.abs().max()
+    return (x / absmax * 127).to(torch.int8), absmax
+
+
 @wrong("quantize_blocks", "not_rounded")
 def _(x, block_size):
     each = torch.cat([part.abs().max().expand(len(part)) for part in x.split(block_size)])
@@ -310,6 +383,53 @@ def _(shapes):
     return int(total) + 2048 * (max(sizes) >= 4096)
 
 
+def priced(large, small=lambda n: 8 * n, maps=2048, is_small=lambda shape: math.prod(shape) < 4096):
+    """The sum of what tensors cost, each by its number of elements, and of the maps if there is a large one."""
+
+    def price(shapes):
+        total = sum((small if is_small(shape) else large)(math.prod(shape)) for shape in shapes)
+        return total + maps * any(not is_small(shape) for shape in shapes)
+
+    return price
+
+
+def in_8_bits(n):
+    return 2 * (n + 4 * math.ceil(n / 256))
+
+
+wrong("adam8bit_bytes", "scales_of_one_moment")(priced(lambda n: 2 * n + 4 * math.ceil(n / 256)))
+wrong("adam8bit_bytes", "forgot_scales", note="and the maps")(priced(lambda n: 2 * n, maps=0))
+wrong("adam8bit_bytes", "bits_for_bytes", note="scales of 32")(priced(lambda n: 2 * (n + 32 * math.ceil(n / 256))))
+wrong("adam8bit_bytes", "bits_for_bytes", note="maps of 32")(priced(in_8_bits, maps=2 * 256 * 32))
+wrong("adam8bit_bytes", "maps_in_8bit")(priced(in_8_bits, maps=2 * 256))
+wrong("adam8bit_bytes", "one_scale_too_many")(priced(lambda n: 2 * (n + 4 * (n // 256 + 1))))
+wrong("adam8bit_bytes", "small_tensor_in_8bit", note="without scales")(priced(in_8_bits, small=lambda n: 2 * n))
+wrong("adam8bit_bytes", "axes_for_elements")(priced(in_8_bits, is_small=lambda shape: len(shape) == 1))
+wrong("adam8bit_bytes", "axes_for_elements", note="the first one")(priced(in_8_bits, is_small=lambda s: s[0] < 4096))
+right("adam8bit_bytes", "as a sum over the shapes")(priced(in_8_bits))
+
+
+@wrong("adam8bit_bytes", "bits_for_bytes", note="all of it")
+def _(shapes):
+    return 8 * priced(in_8_bits)(shapes)
+
+
+@wrong("adam8bit_bytes", "mib_for_bytes")
+def _(shapes):
+    return priced(in_8_bits)(shapes) / 1024**2
+
+
+@wrong("adam8bit_bytes", "one_long_tensor")
+def _(shapes):
+    sizes = np.array([math.prod(shape) for shape in shapes])
+    return in_8_bits(int(sizes[sizes > 4095].sum())) + 8 * sizes[sizes <= 4095].sum() + 2048 * (max(sizes) > 4095)
+
+
+@wrong("adam8bit_bytes", "one_long_tensor", note="small ones too")
+def _(shapes):
+    return in_8_bits(sum(math.prod(shape) for shape in shapes)) + 2048
+
+
 @wrong("adam8bit_bytes", "scales_in_8bit")
 def _(shapes):
     sizes = [math.prod(shape) for shape in shapes]
@@ -377,7 +497,7 @@ def _(x, block_size, kind):
     return x.count_nonzero() - back.count_nonzero()
 
 
-@wrong("share_lost", "number_not_share", note="per cent")
+@wrong("share_lost", "per_cent")
 def _(x, block_size, kind):
     back = blockwise.dequantize(blockwise.quantize(x, block_size, kind=kind))
     return 100 * float(1 - back.count_nonzero() / x.count_nonzero())
@@ -411,6 +531,25 @@ def _(x, block_size, kind):
 def _(x, block_size, kind):
     back = blockwise.dequantize(blockwise.quantize(x, block_size, kind=kind))
     return 1 - (back > 0).sum() / x.count_nonzero()
+
+
+@wrong("share_lost", "always_zero")
+def _(x, block_size, kind):
+    back = blockwise.dequantize(blockwise.quantize(x, block_size, kind=kind))
+    return int((back[x != 0] == 0).sum()) // int((x != 0).sum())
+
+
+@wrong("share_lost", "zeros_taken_out_first")
+def _(x, block_size, kind):
+    others = x[x.bool()]
+    back = blockwise.dequantize(blockwise.quantize(others, block_size, kind=kind))
+    return (len(others) - back.count_nonzero()) / len(others)
+
+
+@right("share_lost", "NumPy, from the sizes alone")
+def _(x, block_size, kind):
+    back = np.asarray(blockwise.dequantize(blockwise.quantize(x.abs(), block_size, kind=kind)))
+    return np.mean(back[np.nonzero(x.numpy())] == 0)
 
 
 @right("share_lost", "by counting")

@@ -88,6 +88,48 @@ def _(model, budget_mib):
     return next((kind for kind, total in totals.items() if total / 1024 / 1024 <= budget_mib), None)
 
 
+def first_within(bytes_of):
+    """The first kind whose bytes are within the budget; ``bytes_of(model, state)`` adds them up."""
+
+    def choose(model, budget_mib):
+        for kind in ("adamw", "rmsprop", "adafactor"):
+            if bytes_of(model, state_of(model, kind)) <= budget_mib * 2**20:
+                return kind
+        return None
+
+    return choose
+
+
+wrong("choose", "forgot_weights")(first_within(lambda model, state: trained_size(model) + state))
+wrong("choose", "forgot_state")(first_within(lambda model, state: size_of(model) + trained_size(model)))
+wrong("choose", "frozen_not_counted")(first_within(lambda model, state: 2 * trained_size(model) + state))
+wrong("choose", "never_fits")(first_within(lambda model, state: (size_of(model) + trained_size(model) + state) * 2**20))
+wrong("choose", "mb_for_mib", note="bytes by a thousand and 1,024")(
+    first_within(lambda model, state: (size_of(model) + trained_size(model) + state) * 1.024)
+)
+wrong("choose", "always_the_same", note="MiB held against bytes")(first_within(lambda model, state: 1004))
+
+
+@wrong("choose", "exactly_does_not_fit")
+def _(model, budget_mib):
+    for kind in ("rmsprop", "adamw", "adafactor"):
+        if size_of(model) + trained_size(model) + state_of(model, kind) < budget_mib * 1024**2:
+            return kind
+    return None
+
+
+class Choice:
+    """A function in a class of its own; the largest state that fits."""
+
+    def __call__(self, model, budget_mib):
+        sizes = {kind: memory.predict_state_size(model, kind).mib for kind in ("adamw", "rmsprop", "adafactor")}
+        left = budget_mib - size_of(model) / 2**20 - trained_size(model) / 2**20
+        return max((kind for kind, mib in sizes.items() if mib <= left), key=sizes.get, default=None)
+
+
+right("choose", "an object of a class, in MiB")(Choice())
+
+
 def one_step(model, optimizer, batch):
     loss = model(**batch).loss
     loss.backward()
@@ -175,6 +217,59 @@ def _(model, optimizer, batch, budget_mib):
     return total, total <= budget_mib * 2**20
 
 
+def measured(total, fits=lambda mib, budget_mib: mib <= budget_mib, told=lambda mib: mib):
+    """A step, then ``total(model, state)`` in MiB, where `state` is what `memory.state_size` gives."""
+
+    def prove(model, optimizer, batch, budget_mib):
+        optimizer.zero_grad()
+        one_step(model, optimizer, batch)
+        mib = total(model, memory.state_size(optimizer))
+        return told(mib), fits(mib, budget_mib)
+
+    return prove
+
+
+def all_three(model, state):
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    return (size_of(model) + sum(g.nbytes for g in gradients)) / 2**20 + state.mib
+
+
+wrong("prove", "forgot_state")(measured(lambda m, state: (size_of(m) + trained_size(m)) / 2**20))
+wrong("prove", "forgot_weights")(measured(lambda m, state: trained_size(m) / 2**20 + state.mib))
+wrong("prove", "frozen_not_counted")(measured(lambda m, state: 2 * trained_size(m) / 2**20 + state.mib))
+wrong("prove", "always_the_same")(measured(all_three, fits=lambda mib, budget: mib > 0))
+wrong("prove", "always_the_same", note="bytes against MiB")(measured(all_three, fits=lambda m, b: m * 2**20 <= b))
+wrong("prove", "comparison_turned_round")(measured(all_three, fits=lambda mib, budget: budget <= mib))
+wrong("prove", "rounded")(measured(all_three, told=lambda mib: round(mib, 2)))
+wrong("prove", "rounded", note="to whole MiB")(measured(all_three, told=round))
+wrong("prove", "mb_for_mib", note="of the state alone")(
+    measured(lambda m, state: (size_of(m) + trained_size(m)) / 2**20 + state.mb)
+)
+wrong("prove", "gradients_for_frozen", note="an error")(
+    measured(lambda m, state: sum(p.nbytes + p.grad.nbytes for p in m.parameters()) / 2**20 + state.mib)
+)
+right("prove", "32 bits, a tensor, True or False as 1 or 0")(
+    measured(all_three, fits=lambda mib, budget: int(mib <= budget), told=lambda mib: torch.tensor([mib]).float())
+)
+
+
+@wrong("prove", "predicted_not_measured")
+def _(model, optimizer, batch, budget_mib):
+    one_step(model, optimizer, batch)
+    kind = type(optimizer).__name__.lower()
+    mib = (size_of(model) + trained_size(model)) / 2**20 + memory.predict_state_size(model, kind).mib
+    return mib, mib <= budget_mib
+
+
+@wrong("prove", "measured_before_first_step", note="the gradients cleared before they are used")
+def _(model, optimizer, batch, budget_mib):
+    model(**batch).loss.backward()
+    optimizer.zero_grad()
+    optimizer.step()
+    mib = all_three(model, memory.state_size(optimizer))
+    return mib, mib <= budget_mib
+
+
 @right("prove", "tensor by tensor, in NumPy")
 def _(model, optimizer, batch, budget_mib):
     optimizer.zero_grad(set_to_none=False)
@@ -208,9 +303,10 @@ def optimizer_of(kind, parameters, lr=1e-3):
     return {"adamw": torch.optim.AdamW, "rmsprop": torch.optim.RMSprop}[kind](parameters, lr=lr)
 
 
-def run(task, model, optimizer, steps, rows=None):
+def run(task, model, optimizer, steps, rows=None, batch_size=4):
+    """Batches are small, for quick tests: 16 rows are enough to learn, 4 are not."""
     torch.manual_seed(0)
-    loader = DataLoader(rows or task.train, batch_size=32, shuffle=True, collate_fn=task.collator)
+    loader = DataLoader(rows or task.train, batch_size=batch_size, shuffle=True, collate_fn=task.collator)
     done = 0
     while done < steps:
         for batch in loader:
@@ -239,6 +335,20 @@ def _(task, budget_mib, steps):
 def _(task, budget_mib, steps):
     model = task.model(seed=0)
     kind = fitting(model, budget_mib * 1e6 / 2**20)
+    return kind and run(task, model, optimizer_of(kind, model.parameters()), steps)
+
+
+@wrong("fit", "never_fits")
+def _(task, budget_mib, steps):
+    model = task.model(seed=0)
+    kind = fitting(model, budget_mib / 2**20)
+    return kind and run(task, model, optimizer_of(kind, model.parameters()), steps)
+
+
+@wrong("fit", "gives_up_too_early")
+def _(task, budget_mib, steps):
+    model = task.model(seed=0)
+    kind = "adafactor" if fitting(model, budget_mib) == "adafactor" else None
     return kind and run(task, model, optimizer_of(kind, model.parameters()), steps)
 
 
@@ -282,11 +392,37 @@ def _(task, budget_mib, steps):
     if kind is None:
         return None
     optimizer = optimizer_of(kind, model.parameters())
-    loader = DataLoader(task.train.select(range(640)), batch_size=32, collate_fn=task.collator)
+    loader = DataLoader(task.train.select(range(10)), batch_size=4, collate_fn=task.collator)
     for batch in itertools.islice(loader, steps):
         optimizer.zero_grad()
         one_step(model, optimizer, batch)
     return model, optimizer
+
+
+@wrong("fit", "another_optimizer", note="a new one")
+def _(task, budget_mib, steps):
+    model = task.model(seed=0)
+    kind = fitting(model, budget_mib)
+    if kind:
+        model, _ = run(task, model, torch.optim.AdamW(model.parameters()), steps)
+        return model, optimizer_of(kind, model.parameters())
+    return None
+
+
+@wrong("fit", "another_optimizer", note="none of the three")
+def _(task, budget_mib, steps):
+    model = task.model(seed=0)
+    if 2 * size_of(model) > budget_mib * 2**20:
+        return None
+    return run(task, model, torch.optim.SGD(model.parameters(), lr=0.1), steps)
+
+
+@wrong("fit", "fewer_bits")
+def _(task, budget_mib, steps):
+    model = task.model(seed=0)
+    if fitting(model, budget_mib) is None:
+        model = model.bfloat16()
+    return run(task, model, optimizer_of(fitting(model, budget_mib), model.parameters()), steps)
 
 
 @wrong("fit", "never_beat_baseline")
@@ -300,7 +436,7 @@ def _(task, budget_mib, steps):
 def _(task, budget_mib, steps):
     model = task.model(seed=0)
     kind = fitting(model, budget_mib)
-    return kind and run(task, model, optimizer_of(kind, model.parameters()), steps, rows=task.validation)
+    return kind and run(task, model, optimizer_of(kind, model.parameters()), steps, task.validation, batch_size=16)
 
 
 @right("fit", "always the smallest, where it fits")
@@ -308,7 +444,7 @@ def _(task, budget_mib, steps):
     model = task.model(seed=0)
     if fitting(model, budget_mib, ("adafactor",)) is None:
         return None
-    return run(task, model, torch.optim.Adafactor(model.parameters(), lr=2e-2), steps)
+    return run(task, model, torch.optim.Adafactor(model.parameters(), lr=4e-2), steps, batch_size=16)
 
 
 @right("fit", "with Trainer")
@@ -324,7 +460,7 @@ def _(task, budget_mib, steps):
         optim=names[kind],
         learning_rate=1e-3,
         max_steps=steps,
-        per_device_train_batch_size=32,
+        per_device_train_batch_size=16,
         save_strategy="no",
         report_to="none",
         use_cpu=True,

@@ -115,7 +115,10 @@ class Strange(list):
         (lambda x: [[1], [1, 2]], "incorrect", "", "It is a list; an array"),
         (lambda x: {"a": 1}, "incorrect", "", "It is a dictionary"),
         (lambda x: x * float("nan"), "incorrect", "", ""),
-        (lambda x: 10**400, "incorrect", "", "It is a number"),
+        (lambda x: 10**400, "incorrect", "", "It is a number too large"),
+        (lambda x: 1j, "incorrect", "", "It is a complex number; an array of shape [2] was"),
+        (lambda x: 1j * x, "incorrect", "", "It is an array of complex numbers"),
+        (lambda x: x.to("meta"), "incorrect", "", "It is a tensor without values, on the device `meta`"),
         (lambda x: Strange([1, 2]), "incorrect", "unreadable", "cannot look at"),
         (lambda x: None, "incorrect", "returns_nothing", "a `return` is missing"),
         (lambda: 3, "incorrect", "raises", "raised an error"),
@@ -306,6 +309,7 @@ def test_values_are_written_for_reading(value, text):
 
 def test_long_values_are_cut():
     assert _values.text(torch.ones(30, 40)).startswith("shape [30, 40]: [[1, 1, ..., 1, 1]")
+    assert _values.text(list(range(100))) == "100 values: [0, 1, ...]"
     assert _values.text(object()) == "an object" and _values.text(range(3)) == "range(0, 3)"
 
 

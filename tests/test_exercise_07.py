@@ -16,7 +16,7 @@ import course
 import exercises
 from course_lib import tasks
 from course_lib.check import _fake_accelerator as fake
-from course_lib.check import exercise_07
+from course_lib.check import _loop_faults, exercise_07
 
 COURSE = course.load()
 
@@ -67,7 +67,7 @@ def listing():
     """The lines of the program, by number."""
     numbered = re.findall(r"^ ?(\d+)  (.+)$", text_of("faults"), re.MULTILINE)
     lines = {int(number): line for number, line in numbered}
-    assert list(lines) == list(exercise_07.LINES)
+    assert list(lines) == list(_loop_faults.LINES)
     return lines
 
 
@@ -117,7 +117,7 @@ def test_each_fault_of_the_listing_is_one_and_all_other_lines_are_right(left):
                 mender(lines)
 
     record = run_listing(mend)
-    assert set(MENDERS) == exercise_07.RIGHT
+    assert set(MENDERS) == _loop_faults.RIGHT
     found = {
         7: bool(record.raw),
         8: not all(record.training),

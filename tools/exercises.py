@@ -32,6 +32,11 @@ HOW = (
     "the end, an answer."
 )
 
+HINTS = """\
+# For a hint, take a # away and run this; once more for the next hint.
+# check.{name}.hint()
+# check.{name}.solution()"""
+
 
 @dataclass(frozen=True)
 class Exercise:
@@ -135,10 +140,7 @@ def unsolved(course: Course, exercise: Exercise) -> NotebookNode:
         if piece.role == "check" and piece.task:
             cell.metadata["nbgrader"] = {**_grading(f"check_{name}"), "grade": True, "points": piece.task.points}
             cell.metadata["nbgrader"] |= {"solution": False, "locked": True}
-            yield new_code_cell(
-                f"# For a hint, take the # away; again for the next one. `check.{name}.solution()` shows an answer.\n"
-                f"# check.{name}.hint()"
-            )
+            yield new_code_cell(HINTS.format(name=name))
 
     nb = _notebook(course, exercise, make, solution=False)
     for preprocessor in (LockCells(), ClearSolutions(code_stub={"python": STUB}), ComputeChecksums()):

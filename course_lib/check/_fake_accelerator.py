@@ -29,6 +29,7 @@ class Record:
         batches: for each step of the optimizer, which batches its gradient comes from.
         ticks: for each step of the optimizer, how often the scheduler had been called before.
         plain_backward: whether a backward pass was not the accelerator's.
+        told: whether the scheduler was handed something.
     """
 
     def __init__(self) -> None:
@@ -41,7 +42,7 @@ class Record:
         self.labelled: list[bool] = []
         self.batches: list[list[int]] = []
         self.ticks: list[int] = []
-        self.plain_backward = False
+        self.plain_backward = self.told = False
         self._inside = 0
 
     def __deepcopy__(self, memo: dict) -> Record:
@@ -131,6 +132,9 @@ class Model(torch.nn.Module):
         self.record.calls.append("zero_grad")
         super().zero_grad(set_to_none)
 
+    def __repr__(self) -> str:  # torch's has several lines, and an error shows its first
+        return "Model()"
+
     def forward(self, input_ids=None, attention_mask=None, labels=None, **_: Any) -> Output:
         for name, value in (("input_ids", input_ids), ("attention_mask", attention_mask), ("labels", labels)):
             if not (isinstance(value, Tensor) or value is None and name != "input_ids"):
@@ -144,7 +148,7 @@ class Model(torch.nn.Module):
         record.labelled.append(labels is not None)
         # The pass counts too, so that no two losses are the same.
         score = self.weight[number] * (1 + number) + 0.1 * len(record.losses)
-        logits = torch.stack([score, -score]).expand(2, 2) * torch.tensor([[1.0], [0.5]])
+        logits = torch.stack([score, -0.5 * score]).expand(2, 2) * torch.tensor([[1.0], [0.5]])
         if logits.requires_grad:
             logits.register_hook(record.backward)
         loss = torch.nn.functional.cross_entropy(logits, own["labels"])
@@ -185,6 +189,7 @@ class Scheduler(torch.optim.lr_scheduler.LambdaLR):
         if self.record is not None:
             self.record.used("scheduler")
             self.record.calls.append("scheduler")
+            self.record.told |= bool(args or kwargs)
         super().step(*args, **kwargs)
 
 
@@ -202,6 +207,9 @@ class PreparedModel(torch.nn.Module):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         self.module.zero_grad(set_to_none)
+
+    def __repr__(self) -> str:
+        return f"PreparedModel({self.module})"
 
     def __getattr__(self, name: str) -> Any:
         try:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import or_
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from course_lib import adafactor, memory
-from course_lib.check import _values
+from course_lib.check import _everyday, _values
 from course_lib.check._state_ways import State, eight_bit, stepped, transformers_adafactor
-from course_lib.check._task import Attempt, Belief, NotFit, Task, Verdict, case, wrong
+from course_lib.check._task import Attempt, Belief, NotFit, Task, Verdict, wrong
 
 OWNERS = ("sgd_momentum", "adagrad", "rmsprop", "adamw", "adafactor", "adafactor_transformers", "adafactor_torch")
 OWNERS += ("adamw8bit_bitsandbytes",)
@@ -27,7 +29,8 @@ class _Found:
 
     Attributes:
         settings: what the optimizer was given beyond its defaults, in words; empty for none.
-        came: the learner's answer, once there is one.
+        came: the learner's answer, once there is one; None if there is `trouble`.
+        trouble: the verdict on an error, or on an answer that is None.
     """
 
     state: State
@@ -35,6 +38,11 @@ class _Found:
     owner: str
     settings: str = ""
     came: Any = None
+    trouble: Verdict | None = None
+
+    @property
+    def wrong(self) -> bool:
+        return _normal(self.came) != self.owner
 
     def says(self) -> str:
         value = ", ".join(f"{key!r}: {_look(part)}" for key, part in self.state.items())
@@ -62,7 +70,7 @@ def _found() -> list[_Found]:
         ("adafactor_transformers", "beta1=0.9", {"beta1": 0.9}),
     ]
     found = []
-    for shape in map(torch.Size, [(64, 64), (64,), (8, 6, 3, 3)]):
+    for shape in map(torch.Size, [(64, 64), (64,), (8, 6, 3, 3), (6, 1)]):
         found += [_Found(stepped(make, shape)[0], shape, owner) for owner, make in makers.items()]
         found.append(_Found(eight_bit(shape)[0], shape, "adamw8bit_bitsandbytes"))
         if len(shape) < 3:
@@ -105,11 +113,19 @@ WHOSE = {
     "a vector's second moment alone, under the same name.",
     "two_moments_mean_adamw": "The two moments are there as in AdamW, but look at what stands beside them. One "
     "Adafactor keeps a first moment too, if it is given `beta1`.",
+    "int_step_means_transformers": "A step that is an `int` does not settle it: 8-bit AdamW counts in one too. Look at "
+    "what stands beside it.",
+    "eight_bit_is_adamw": "It is an AdamW, but one of 8 bits: look at the names of its moments, and at the maps and "
+    "scales beside them.",
+    "convolution_not_factored": "Adafactor factors a convolution as well. Look for the means of rows and columns.",
     "momentum_means_sgd": "There is a momentum buffer, but it is not alone: what else is kept here?",
     "same_averages_same_class": "It is an Adafactor, but another one. These classes keep the same averages; names, and "
     "what stands beside them, differ.",
     "small_is_not_8bit": "This *is* from the 8-bit AdamW. It leaves small parameters in 32 bits, without maps and "
     "scales; the names of the moments stay.",
+    "exact_keys": "For matrices and default settings you are right, as printed above. A setting can add "
+    "an entry to a state, and for a vector there may be other ones: ask for what must be there, not for exactly these "
+    "keys.",
     "defaults_only": "With default settings you are right. A setting can add an entry to a state: ask for what must be "
     "there, not for exactly these keys.",
     "matrices_only": "For matrices you are right. Some optimizers keep something else for a vector, or under another "
@@ -147,43 +163,65 @@ def _confusion(one: _Found) -> str:
     if came not in OWNERS:
         return "not_on_the_list" if came else ""
     if one.owner == "adamw8bit_bitsandbytes":
-        return "" if "qmap1" in one.state else "small_is_not_8bit"
+        known = {"adafactor_transformers": "int_step_means_transformers", "adamw": "eight_bit_is_adamw"}
+        return known.get(came, "") if "qmap1" in one.state else "small_is_not_8bit"
     if one.owner in ADAFACTORS and came in ADAFACTORS:
         return "same_averages_same_class"
     if one.owner == "rmsprop" and came == "sgd_momentum" and "momentum_buffer" in one.state:
         return "momentum_means_sgd"
     if one.owner in ADAFACTORS and came == "adamw":
         return "two_moments_mean_adamw" if "exp_avg" in one.state else "half_of_adamw" if vector else ""
+    if one.owner in ADAFACTORS and len(one.shape) > 2:
+        return "convolution_not_factored"
     if (vector and came == "rmsprop") or (one.owner == "rmsprop" and came in ADAFACTORS):
         return "rmsprop_is_adafactor_vector"
     return ""
 
 
+def _only_these(failing: list[_Found]) -> str:
+    """What it looks like that all other states are judged right; empty for nothing known."""
+    settings, vectors = [one.settings != "" for one in failing], [len(one.shape) < 2 for one in failing]
+    if all(settings):
+        return "defaults_only"
+    if all(vectors):
+        return "matrices_only"
+    return "exact_keys" if all(map(or_, settings, vectors)) else ""
+
+
+def _asked(attempt: Attempt, one: _Found) -> _Found:
+    """The state with the learner's answer to it."""
+    attempt.given, state = one.says(), copy.deepcopy(one.state)
+    try:
+        came = attempt(state, one.shape)
+    except NotFit as unfit:
+        if unfit.verdict.belief != "raises":
+            raise
+        return replace(one, trouble=unfit.verdict)
+    if not _values.unchanged(state, one.state):
+        raise NotFit(wrong(_everyday.MISTAKES["mutates_input"], "mutates_input", given=one.says()))
+    return replace(one, came=came, trouble=attempt.nothing() if came is None else None)
+
+
 def _judge_whose(attempt: Attempt) -> Verdict:
-    found: list[_Found] = []
-    for one in _found():
-        try:
-            came = whose_state._result(attempt, case(one.state, one.shape, given=one.says()))
-        except NotFit as unfit:
-            name = next((name for name, error in RAISED.items() if re.search(error, unfit.verdict.came)), "")
-            return replace(unfit.verdict, belief=name, says=WHOSE[name]) if name else unfit.verdict
-        found.append(replace(one, came=came))
-    failing = [one for one in found if _normal(one.came) != one.owner]
+    found = [_asked(attempt, one) for one in _found()]
+    failing = [one for one in found if one.wrong]
     if not failing:
         return Verdict("correct", f"Tried on {len(found)} inputs. {whose_state.praise}")
     first = failing[0]
-    name = _pattern(found) or _confusion(first)
-    if not name and all(one.settings for one in failing):
-        name = "defaults_only"
-    if not name and all(len(one.shape) < 2 for one in failing):
-        name = "matrices_only"
-    says = WHOSE.get(name) or _values.difference(first.came, first.owner)
+    if first.trouble:
+        raised = (name for name, error in RAISED.items() if re.search(error, first.trouble.came))
+        name = next(raised, "") or _only_these(failing)
+        says = f"{first.trouble.says} {WHOSE.get(name, '')}".strip()
+        return replace(first.trouble, says=says, belief=name or first.trouble.belief)
+    says, name = _values.difference(first.came, first.owner), ""
+    if not says:
+        name = _pattern(found) or _confusion(first) or _only_these(failing)
+        says = WHOSE.get(name, "")
     return wrong(says, name, given=first.says(), came=first.came, expected=first.owner)
 
 
 whose_state = Task(
     name="whose_state",
-    rule=lambda state, shape: "",
     judge_with=_judge_whose,
     beliefs=[Belief(name, says) for name, says in WHOSE.items()],
     hints=[

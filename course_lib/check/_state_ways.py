@@ -69,7 +69,10 @@ class Way:
         numel: how many elements a tensor is said to have.
         python, none, other: what becomes of Python numbers, of None, and of containers that are not looked into.
         opens: containers that are looked into.
+        depth: how many of them are, one inside the other.
+        inside_unit: what the bytes inside a container are divided by on the way out of it.
         once: what is counted once, however often it stands there.
+        known_by: what makes two of them the same.
         skips: tells the entries that are left out, by name, value, and whether they are inside an entry.
         after: makes of the size and the number of elements what is returned.
     """
@@ -81,26 +84,32 @@ class Way:
     none: Any = None
     other: Any = None
     opens: tuple[type, ...] = (Mapping, list, tuple)
+    depth: int = 99
+    inside_unit: float = 1
     once: tuple[type, ...] = (Tensor,)
+    known_by: Callable[[Any], Any] = id
     skips: Callable[[str, Any, bool], bool] = lambda key, value, inside: False
     after: Callable[[float, int], Any] = lambda size, elements: (size, elements)
 
     def __call__(self, states: Any) -> Any:
-        met: set[int] = set()
+        met: set[Any] = set()
         sizes = [size for state in states for size in self._sizes(state.items(), met)]
         return self.after(sum(taken for taken, _ in sizes) / self.unit, sum(count for _, count in sizes))
 
-    def _sizes(
-        self, entries: Iterable[tuple[str, Any]], met: set[int], inside: bool = False
-    ) -> Iterator[tuple[float, int]]:
+    def _sizes(self, entries: Iterable[tuple[str, Any]], met: set[Any], depth: int = 0) -> Iterator[tuple[float, int]]:
         for key, value in entries:
-            if self.skips(key, value, inside) or (isinstance(value, self.once) and id(value) in met):
+            if self.skips(key, value, depth > 0):
                 continue
-            met.add(id(value))
+            if isinstance(value, self.once):
+                known = self.known_by(value)
+                if known in met:
+                    continue
+                met.add(known)
             if isinstance(value, Tensor):
                 yield value.numel() * (self.width or value.element_size()), self.numel(value)
-            elif isinstance(value, self.opens):
-                yield from self._sizes(_entries(key, value), met, inside=True)
+            elif isinstance(value, self.opens) and depth < self.depth:
+                for taken, count in self._sizes(_entries(key, value), met, depth + 1):
+                    yield taken / self.inside_unit, count
             else:
                 yield from self._no_tensor(value)
 

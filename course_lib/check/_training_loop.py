@@ -37,7 +37,12 @@ SAYS = {
         "The optimizer steps, but no backward pass came before, so there is no gradient. It passes over such "
         "parameters in silence."
     ),
-    "no_step": "Gradients are computed, but the optimizer never steps: no parameter moves.",
+    "no_step": (
+        "Gradients are computed, but the optimizer that you were given never steps. No parameter that it holds moves."
+    ),
+    "step_before_backward": (
+        "The optimizer steps before the backward pass, so it finds no gradient, and nothing moves, without an error."
+    ),
     "zero_before_step": (
         "The gradients are cleared between backward and step. The step finds none, and nothing moves, without an error."
     ),
@@ -49,6 +54,10 @@ SAYS = {
     "no_scheduler": "The scheduler is never called, so the rate stays where it began.",
     "scheduler_before_optimizer": (
         "The scheduler comes before the optimizer. So the first rate is never used, and the last step has rate 0."
+    ),
+    "scheduler_gets_a_number": (
+        "You hand a number to the scheduler. It counts its calls by itself, and takes the number for their count, so "
+        "the rate is another one than planned."
     ),
     "scheduler_per_epoch": (
         "The scheduler is called once for each epoch. It is planned for as many steps as there are batches in all "
@@ -145,7 +154,7 @@ def _fault(record: fake.Record, batches: int, epochs: int) -> tuple[str, str, st
     if steps == epochs and passes == total:
         return "step_per_epoch", f"{steps} steps for {passes} batches", f"{total} steps"
     if not all(record.batches):
-        return "zero_before_step", seen, "a gradient at each step"
+        return _without_gradient(record), seen, "a gradient at each step"
     if piled := [found for found in record.batches if len(found) > 1]:
         numbers = " and ".join(str(number + 1) for number in piled[0])
         return "no_zero_grad", f"a step with the gradients of batches {numbers}", "one batch's gradient at each step"
@@ -155,12 +164,22 @@ def _fault(record: fake.Record, batches: int, epochs: int) -> tuple[str, str, st
         return "scheduler_per_epoch", f"called {ticks} times for {steps} steps", "called once for each step"
     if record.ticks[0]:
         return "scheduler_before_optimizer", seen, "the full rate at the first step"
+    if record.told:
+        return "scheduler_gets_a_number", "scheduler.step(a number)", "scheduler.step()"
     if passes == steps != total and steps % batches == 0:
         return "epochs_ignored", f"{steps} steps", f"{total} steps"
     if (passes, steps, ticks) != (total,) * 3 or record.ticks != list(range(total)):
         counts = f"{passes} forward passes, {steps} steps, {ticks} calls of the scheduler"
         return "uneven", counts, f"{total} of each, in turn"
     return None
+
+
+def _without_gradient(record: fake.Record) -> str:
+    """Why the first step that found no gradient found none."""
+    steps = [place for place, call in enumerate(record.calls) if call == "step"]
+    number = record.batches.index([])
+    before = record.calls[steps[number - 1] if number else 0 : steps[number]]
+    return "zero_before_step" if "backward" in before else "step_before_backward"
 
 
 def _calls(record: fake.Record) -> str:
@@ -174,7 +193,9 @@ def _calls(record: fake.Record) -> str:
 def _fault_of_losses(came: Any, losses: list[float], batches: int, epochs: int) -> tuple[str, str, str] | None:
     parts = came if isinstance(came, (list, tuple)) else [came]
     expected = f"a list of {len(losses)} numbers"
-    if any(isinstance(part, torch.Tensor) and part.requires_grad for part in parts):
+    if isinstance(came, torch.Tensor) and came.ndim == 0:
+        came = came.item()
+    elif any(isinstance(part, torch.Tensor) and part.requires_grad for part in parts):
         return "keeps_graph", "tensors that require a gradient", expected
     by_epoch = torch.tensor(losses).view(epochs, batches)
     wrongs = {

@@ -66,8 +66,10 @@ def unchanged(after: Any, before: Any) -> bool:
 
 
 def as_array(value: Any) -> np.ndarray | None:
-    """Numbers in float64; None if `value` holds none."""
+    """Numbers in float64; None if `value` holds no real ones."""
     try:
+        if "complex" in str(getattr(value, "dtype", "")):
+            return None
         if isinstance(value, torch.Tensor):
             return value.detach().to("cpu", torch.float64).numpy()
         if isinstance(value, (list, tuple)):
@@ -87,11 +89,16 @@ def kind(value: Any) -> str:
     if isinstance(value, bool):
         return "True or False"
     if isinstance(value, numbers.Number):
-        return "a number"
+        small = isinstance(value, numbers.Real) and as_array(value) is not None
+        return "a number" if small else f"a {'number too large' if isinstance(value, int) else 'complex number'}"
     if isinstance(value, str):
         return "a text"
     if isinstance(value, Mapping):
         return "a dictionary"
+    if isinstance(value, torch.Tensor) and value.is_meta:
+        return "a tensor without values, on the device `meta`"
+    if isinstance(value, (torch.Tensor, np.ndarray)) and "complex" in str(value.dtype):
+        return "an array of complex numbers"
     if isinstance(value, (torch.Tensor, np.ndarray)):
         return f"an array of shape {list(value.shape)}" if value.ndim else "a number"
     name = type(value).__name__
@@ -117,6 +124,8 @@ def text(value: Any) -> str:
         return f"{float(value):.6g}"
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{key!r}: {text(part)}" for key, part in value.items()) + "}"
+    if isinstance(value, (list, tuple)) and len(value) > WRITTEN_OUT:
+        return f"{len(value):,} values: {text(value[:2])[:-1]}, ...{']' if isinstance(value, list) else ')'}"
     if isinstance(value, (list, tuple)):
         written = ", ".join(text(part) for part in value)
         return f"[{written}]" if isinstance(value, list) else f"({written})"

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from course_lib import averages, memory
+from course_lib.check._rmsprop import rmsprop_step as rmsprop_step
 from course_lib.check._task import Belief, Task, Verdict, case, ways, wrong
 
 
@@ -98,6 +99,24 @@ second_moment = Task(
             "average of the squares is asked.",
             lambda g, beta: _moment(g, beta).sqrt(),
         ),
+        Belief(
+            "starts_at_first_value",
+            "Your V starts at the first squared gradient. Here it starts at zero, as in an optimizer, so the first "
+            "square counts with its share 1 − β only.",
+            lambda g, beta: _moment(g, beta) + beta ** len(g) * g[0] ** 2,
+        ),
+        Belief(
+            "share_squared",
+            "The share 1 − β is squared along with the gradient. Square the gradient first, and give the square its "
+            "share.",
+            lambda g, beta: (1 - beta) * _moment(g, beta),
+        ),
+        Belief(
+            "last_square_only",
+            "Only the last gradient is left in it: what the average held before is overwritten instead of kept with the"
+            " share β.",
+            lambda g, beta: (1 - beta) * g[-1].double() ** 2,
+        ),
         ways(
             "one_number",
             "The entries of a gradient have been put together into one number. Each entry has its own second moment, "
@@ -110,6 +129,17 @@ second_moment = Task(
             "You return the averages of all steps. An optimizer keeps only the one after the last step; return that.",
             lambda g, beta: averages.ema(g.double() ** 2, beta),
         ),
+        Belief(
+            "only_numbers",
+            "With numbers it works, but a gradient may be a vector or a matrix: keep V as a tensor, without `float` or "
+            "`.item()`.",
+            raises=r"converted to (Python scalars|Scalar)",
+        ),
+        Belief(
+            "matrix_product",
+            "`@` is the product of matrices. Here each entry is squared by itself, whatever the shape: `g**2`.",
+            raises="arguments to matmul",
+        ),
     ],
     hints=[
         "It is the moving average of exercise 02. What is averaged?",
@@ -117,151 +147,6 @@ second_moment = Task(
         "At each step the new V is `beta` times the old one, plus `1 - beta` times the squared gradient.",
     ],
     praise="However many gradients came in, you kept one tensor of their shape: what PyTorch calls `exp_avg_sq`.",
-)
-
-
-# The two places where eps is in use: beside the root, and under it.
-ROOTS = (lambda v, eps: v.sqrt() + eps, lambda v, eps: (v + eps).sqrt())
-
-
-def _stepping(
-    average: Callable[..., Tensor] = lambda v, grad, beta: beta * v + (1 - beta) * grad**2,
-    divisor: Callable[..., Tensor] = lambda root, old, new, eps: root(new, eps),
-) -> Callable[..., tuple[Tensor, Tensor]]:
-    """A rule for the step; it takes one of ROOTS and then the task's arguments.
-
-    ``average`` renews the second moment, and ``divisor`` makes of the old and new one what is divided by.
-    """
-
-    def rule(root, param, grad, v, lr, beta, eps):
-        param, grad, v = param.double(), grad.double(), v.double()
-        new = average(v, grad, beta)
-        return param - lr * grad / divisor(root, v, new, eps), new
-
-    return rule
-
-
-_step = _stepping()
-
-
-def _two_places(name: str, says: str, *rules: Callable[..., Any]) -> Belief:
-    """A misconception about the step, with `eps` in either place."""
-    return ways(name, says, *[partial(rule, root) for rule in rules for root in ROOTS])
-
-
-def _plus_eps(sign: int, *args: Any) -> tuple[Tensor, Tensor]:
-    moved, v = _step(lambda v, eps: v.sqrt(), *args)
-    return moved + sign * args[-1], v
-
-
-def _step_cases() -> list:
-    matrices = torch.tensor(
-        [
-            [[1.0, -1.0, 0.0], [2.0, 0.5, -3.0]],
-            [[0.1, 2.0, -1.0], [-0.3, 0.0, 5.0]],
-            [[0.2, 1.0, 0.01], [0.5, 3.0, 40.0]],
-        ],
-        dtype=torch.float64,
-    )
-    return [
-        case(torch.tensor([1.0, 2.0]), torch.tensor([0.5, -4.0]), torch.tensor([0.25, 1.0]), 0.1, 0.9, 1e-8),
-        case(torch.tensor([1.0, -2.0, 3.0]), torch.tensor([0.5, -40.0, 0.0]), torch.zeros(3), 0.01, 0.99, 1e-8),
-        case(*matrices, 0.2, 0.75, 0.05),
-    ]
-
-
-rmsprop_step = Task(
-    name="rmsprop_step",
-    rule=[partial(_step, root) for root in ROOTS],
-    cases=_step_cases,
-    beliefs=[
-        _two_places(
-            "stale_v",
-            "You divide by the second moment of the step *before*; it has not seen this gradient yet. Where it is "
-            "still zero, at the first step, the step becomes enormous. Renew `v` first.",
-            _stepping(divisor=lambda root, old, new, eps: root(old, eps)),
-        ),
-        _two_places(
-            "one_scale_per_matrix",
-            "All entries share one number in what they are divided by. Then a large gradient in one entry slows the "
-            "others; each entry needs the root of its *own* second moment.",
-            _stepping(divisor=lambda root, old, new, eps: root(new.mean(), eps)),
-            _stepping(divisor=lambda root, old, new, eps: root(new.sum(), eps)),
-            _stepping(divisor=lambda root, old, new, eps: root(new.max(), eps)),
-            _stepping(divisor=lambda root, old, new, eps: root(new, eps).mean()),
-            _stepping(lambda v, grad, beta: beta * v + (1 - beta) * (grad**2).mean()),
-            _stepping(lambda v, grad, beta: beta * v + (1 - beta) * (grad**2).sum()),
-            _stepping(lambda v, grad, beta: (beta * v + (1 - beta) * grad**2).mean()),
-        ),
-        ways(
-            "divides_by_v",
-            "You divide by the second moment itself. It is a square, so large gradients get *small* steps. Its root "
-            "has the gradient's own unit.",
-            partial(_step, lambda v, eps: v + eps),
-        ),
-        _two_places(
-            "no_square",
-            "Your `v` averages the gradient, not its square. It can be negative, and then it has no root.",
-            _stepping(lambda v, grad, beta: beta * v + (1 - beta) * grad),
-        ),
-        _two_places(
-            "swapped_beta",
-            "β and 1 − β have changed places in the average: the old `v` keeps the share `beta`.",
-            _stepping(lambda v, grad, beta: (1 - beta) * v + beta * grad**2),
-        ),
-        _two_places(
-            "sum_not_average",
-            "The squared gradient goes into `v` whole, so `v` grows beyond any of its squares, and the steps become "
-            "too short. It needs the share 1 − β.",
-            _stepping(lambda v, grad, beta: v + grad**2),
-            _stepping(lambda v, grad, beta: beta * v + grad**2),
-        ),
-        Belief(
-            "no_eps",
-            "`eps` is missing. An entry that has never had a gradient becomes 0 / 0, which is nan, and stays nan.",
-            partial(_step, lambda v, eps: v.sqrt()),
-        ),
-        _two_places(
-            "own_eps",
-            "You add a small number of your own instead of the `eps` that is given.",
-            *[lambda root, *args, own=own: _step(root, *args[:-1], own) for own in (1e-8, 1e-6, 1e-10, 1e-12)],
-        ),
-        ways(
-            "eps_after_the_division",
-            "`eps` is added after the division: Python divides first in `a / b + eps`. It belongs to what you divide "
-            "by, so put that in parentheses.",
-            partial(_plus_eps, 1),
-            partial(_plus_eps, -1),
-        ),
-        _two_places(
-            "climbs",
-            "The step goes uphill: the gradient points to where the loss grows, so the step is *subtracted*.",
-            lambda root, param, grad, *rest: _step(root, param, -grad, *rest),
-        ),
-        _two_places(
-            "returns_the_step",
-            "Your first value is the step, not the parameters after it. Take the step off `param`.",
-            lambda root, param, grad, *rest: _step(root, 0 * param, -grad, *rest),
-            lambda root, param, *rest: _step(root, 0 * param, *rest),
-        ),
-        _two_places(
-            "old_v_returned",
-            "The parameters are right, but the second value is the `v` that came in. The next step would know nothing "
-            "of this gradient.",
-            lambda root, param, grad, v, *rest: (_step(root, param, grad, v, *rest)[0], v),
-        ),
-        _two_places(
-            "wrong_order",
-            "Both values are there, but in the other order: the parameters come first, then the second moment.",
-            lambda root, *args: _step(root, *args)[::-1],
-        ),
-    ],
-    hints=[
-        "Two lines: one renews the second moment, one makes the step. Which has to come first?",
-        "The new second moment is task 1 for one gradient. The gradient is divided by its root, entry by entry.",
-        "Take `lr * grad / (root + eps)` off `param`, and return both new tensors. Write `a - b`, not `a -= b`.",
-    ],
-    praise="After a while, a gradient that keeps its size moves its entry by about `lr`, whatever that size is.",
 )
 
 
@@ -285,7 +170,7 @@ def _letters(came: Any) -> set[str] | None:
     parts = [came] if isinstance(came, str) else came
     if not isinstance(parts, (list, tuple, set, frozenset)) or not all(isinstance(part, str) for part in parts):
         return None
-    letters = set("".join(parts).lower()) - set(" ,;.+&()")
+    letters = set("".join(parts).lower()) - set(" ,;.+&/()\n")
     return letters if letters <= set("abcde") else None
 
 
@@ -343,10 +228,13 @@ def _four(counts: Callable[[int, int, int], tuple[int, int, int, int]]) -> Calla
 
 
 def _packed(counts: Callable[[int, int], tuple[int, int]]) -> list[Callable[[int, int], dict[str, int]]]:
-    """Rules with ``counts(parameters, packed)`` for RMSProp and AdamW; the bias counts whole, as one, or not at all."""
+    """Rules with ``counts(parameters, packed)`` for RMSProp and AdamW.
+
+    The bias counts whole, as one, or not at all, and momentum is packed too or not.
+    """
     return [
-        _four(lambda p, m, n, bias=bias: (0, p, *counts(p, m + n + bias(n))))
-        for bias in (lambda n: n, lambda n: 1, lambda n: 0)
+        _four(lambda p, m, n, bias=bias, too=too: (0, m + n + bias(n) if too else p, *counts(p, m + n + bias(n))))
+        for bias, too in product((lambda n: n, lambda n: 1, lambda n: 0), (False, True))
     ]
 
 
@@ -401,13 +289,24 @@ state_numbers = Task(
             *_packed(lambda p, packed: (p, 2 * packed)),
             *_packed(lambda p, packed: (p, p + packed)),
         ),
+        Belief(
+            "per_parameter",
+            "These are the numbers for *one* parameter. How many parameters has the whole layer?",
+            _four(lambda p, m, n: (0, 1, 1, 2)),
+        ),
+        ways(
+            "bytes_counted",
+            "You count bytes, or MiB, with four bytes for each number. Here the numbers themselves are asked.",
+            _four(lambda p, m, n: (0, 4 * p, 4 * p, 8 * p)),
+            _four(lambda p, m, n: (0, p / 2**18, p / 2**18, p / 2**17)),
+        ),
         ways(
             "steps_counted",
             "The counts of steps are in it. They are part of the state, but here only the averages are asked.",
             *[
-                _four(lambda p, m, n, a=a, b=b: (0, p, p + a, 2 * p + b))
-                for a, b in product((0, 1, 2), repeat=2)
-                if (a, b) != (0, 0)
+                _four(lambda p, m, n, a=a, b=b, c=c: (0, p + a, p + b, 2 * p + c))
+                for a, b, c in product((0, 1, 2), repeat=3)
+                if a or b or c
             ],
         ),
     ],

@@ -32,6 +32,10 @@ def _flat(v: Tensor) -> Tensor:
     return v.reshape(-1, v.shape[-1])
 
 
+def _sizes(v: Tensor) -> int:
+    return v.shape[-2] * v.shape[-1]
+
+
 row_col_means = Task(
     name="row_col_means",
     rule=lambda v: factored.row_col_means(v.double()),
@@ -55,6 +59,9 @@ row_col_means = Task(
             [
                 lambda v: (v.sum(-1) / v.shape[-2], v.sum(-2) / v.shape[-1]),
                 lambda v: (v.sum(1) / v.shape[0], v.sum(0) / v.shape[1]),
+                lambda v: (v.sum(-1) / v.shape[-1], v.sum(-2) / v.shape[-1]),
+                lambda v: (v.sum(-1) / v.shape[-2], v.sum(-2) / v.shape[-2]),
+                lambda v: (v.sum(-1) / _sizes(v), v.sum(-2) / _sizes(v)),
             ],
         ),
         Belief(
@@ -70,9 +77,18 @@ row_col_means = Task(
         ),
         Belief(
             "keeps_axes",
-            "The numbers are right, but the averaged axis is still there, with length 1. That helps to multiply back "
+            "The numbers are right, but an averaged axis is still there, with length 1. That helps to multiply back "
             "later; here `[..., n]` and `[..., m]` are asked.",
-            lambda v: (v.mean(-1, keepdim=True), v.mean(-2, keepdim=True)),
+            [
+                lambda v: (v.mean(-1, keepdim=True), v.mean(-2, keepdim=True)),
+                lambda v: (v.mean(-1, keepdim=True), v.mean(-2)),
+                lambda v: (v.mean(-1), v.mean(-2, keepdim=True)),
+            ],
+        ),
+        Belief(
+            "half_of_it",
+            "Only one tensor comes back. Two are asked, the row means and then the column means: `return row, col`.",
+            [lambda v: v.mean(-1), lambda v: v.mean(-2)],
         ),
         Belief(
             "squares_again",
@@ -103,7 +119,7 @@ def _mean(row: Tensor) -> Tensor:
     return row.double().mean(-1)[..., None, None]
 
 
-def _sizes(row: Tensor, col: Tensor) -> int:
+def _entries(row: Tensor, col: Tensor) -> int:
     return row.shape[-1] * col.shape[-1]
 
 
@@ -116,12 +132,17 @@ reconstruct = Task(
             "no_division",
             "You multiply and stop there. A mean times a mean has the unit of a *squared* entry, and so has a sum "
             "times a sum. Something of the unit of an entry has to be divided out.",
-            [_outer, lambda row, col: _outer(row, col) * _sizes(row, col)],
+            [_outer, lambda row, col: _outer(row, col) * _entries(row, col), torch.outer, np.outer],
         ),
         Belief(
             "sums_over_mean",
-            "You turn the means into sums, and divide by a mean. Either all three are sums or all three are means.",
-            lambda row, col: _outer(row, col) * _sizes(row, col) / _mean(row),
+            "You turn the means into sums, but do not divide by the total of all entries. Either all three are sums or "
+            "all three are means.",
+            [
+                lambda row, col: _outer(row, col) * _entries(row, col) / _mean(row),
+                lambda row, col: _outer(row, col) * col.shape[-1] / _mean(row),
+                lambda row, col: _outer(row, col) * row.shape[-1] / _mean(row),
+            ],
         ),
         Belief(
             "means_over_sum",
@@ -130,7 +151,7 @@ reconstruct = Task(
             [
                 lambda row, col: _outer(row, col) / (_mean(row) * row.shape[-1]),
                 lambda row, col: _outer(row, col) / (_mean(row) * col.shape[-1]),
-                lambda row, col: _outer(row, col) / (_mean(row) * _sizes(row, col)),
+                lambda row, col: _outer(row, col) / (_mean(row) * _entries(row, col)),
                 lambda row, col: _outer(row, col) / row.double().sum(),
                 lambda row, col: _outer(row, col) / col.double().sum(),
             ],
@@ -141,6 +162,7 @@ reconstruct = Task(
             "multiples of each other. V̂ *multiplies* them.",
             [
                 lambda row, col: row[..., :, None] + col[..., None, :] - _mean(row),
+                lambda row, col: row[..., :, None] + col[..., None, :] - row.mean(),
                 lambda row, col: row[..., :, None] + col[..., None, :],
                 lambda row, col: (row[..., :, None] + col[..., None, :]) / 2,
             ],
@@ -153,15 +175,21 @@ reconstruct = Task(
         ),
         Belief(
             "denominator_on_the_wrong_axis",
-            "You take one mean for each matrix, but then it lines up with the columns instead of the matrices. Give it "
-            "two more axes at its end before you divide.",
-            lambda row, col: _outer(row, col) / row.double().mean(-1),
+            "Single matrices come out right. In a batch each matrix has a mean of its own, of its last axis, and yours "
+            "does not line up with the matrices: it needs two more axes at its end before you divide.",
+            [
+                lambda row, col: _outer(row, col) / row.double().mean(-1),
+                lambda row, col: _outer(row, col) / row.double().mean(-1, keepdim=True),
+            ],
         ),
         Belief(
             "divides_twice",
             "You divide the row means and the column means both by the mean of all entries. One of the two divisions "
             "is too many: 100 times V would leave your result as it is.",
-            lambda row, col: _outer(row, col) / _mean(row) ** 2,
+            [
+                lambda row, col: _outer(row, col) / _mean(row) ** 2,
+                lambda row, col: _outer(row, col) / _outer(row, col).mean(),
+            ],
         ),
         Belief(
             "geometric_mean",
@@ -184,9 +212,19 @@ reconstruct = Task(
         ),
         Belief(
             "two_d_only",
-            "A single matrix comes out right, a batch does not. An outer product function takes two vectors; for a "
-            "batch, give `row` an axis at its end and `col` one before its last, and multiply.",
+            "A single matrix comes out right, a batch does not. `torch.outer`, `[:, None]` and `mean(0)` know only one "
+            "matrix. For a batch, count axes from the end: `row` gets a new last axis, `col` one before its last.",
             only_on=lambda row, col: row.ndim > 1,
+        ),
+        Belief(
+            "entry_by_entry",
+            "`row * col` multiplies entry by entry, so it needs two of one length. V̂ has an entry for each *pair* of a "
+            "row and a column: every row mean meets every column mean.",
+            [
+                lambda row, col: row * col / row.mean(),
+                lambda row, col: row * col / row.mean(-1, keepdim=True),
+                lambda row, col: row * col,
+            ],
         ),
     ],
     hints=[
@@ -204,16 +242,15 @@ WORST = {
     "beyond_the_range": "The largest entry is {reach:,.0f} times the smallest one above zero; 10,000 times is allowed. "
     "Without a limit there would be no worst matrix: the stretch can grow for ever.",
     "worst_divergence_is_worst_step": "This is about as bad as the I-divergence gets, which adds up what all entries "
-    "lose. But each entry alone is off by little. For the step one entry is enough, and it may be a small one.",
+    "lose. Yet no step becomes even four times too long. For that one entry is enough, and it may be a small one.",
     "zero_rows_break_it": "You count on a row or column of zeros. Its mean is 0, so V̂ is exactly 0 there, as V is: "
     "that harms nothing. Look at what the other entries share.",
-    "stripes_look_bad": "It may look wild, but V̂ fits every entry: each row is nearly a multiple of the others, which "
+    "stripes_look_bad": "V̂ fits every entry, however wild it looks: each row is nearly a multiple of the others, which "
     "is what the product can say. The *pattern* must be one that means cannot tell.",
     "largest_numbers": "Large numbers alone do nothing: multiply V by 1,000, and V̂ is multiplied by 1,000. What counts "
     "is how entries compare with the others.",
-    "one_spike": "A spike makes the rest too small, that is the right direction. But all others still share in their "
-    "rows and columns with each other, so none is as far off as it could be: a spike "
-    "reaches about 25 within the rules.",
+    "one_spike": "A spike makes the rest of V̂ too small, that is the right direction. But the other entries share "
+    "their rows and columns, so none is as far off as it could be: within the rules a spike reaches about 25.",
     "too_short_not_too_long": "In one entry V̂ is {large:,.1f} times too *large*, so its step is too short. A stretch "
     "is the opposite: an entry for which V̂ is far too *small*.",
 }
@@ -229,7 +266,7 @@ def _misjudged(v: np.ndarray, stretch: np.ndarray, reach: float) -> str:
         return "zero_rows_break_it"
     if v.all() and max(longest, 1 / shortest) < 1.5 and (reach > 100 or v.max() < 1000):
         return "stripes_look_bad"
-    if longest < 3 and np.median(v) >= 1000:
+    if longest < 3 and shortest > 0.1 and np.median(v) >= 1000:
         return "largest_numbers"
     if v.all() and np.partition(v, -2, axis=None)[-2] * 50 <= v.max():
         return "one_spike"

@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from course_lib.check import _training_loop, _values
-from course_lib.check._task import Belief, Task, Verdict, case, ways, wrong
-from course_lib.diagrams.timeline import Epoch
+from course_lib.check import _training_loop
+from course_lib.check._loop_faults import faults as faults
+from course_lib.check._loop_steps import optimizer_steps as optimizer_steps
+from course_lib.check._task import Belief, Task, case, ways
 
 # What people put under a fraction by habit.
 TINY = (1e-30, 1e-16, 1e-12, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6)
@@ -85,6 +86,24 @@ torch_rate = Task(
             lambda rate, X: rate / math.sqrt(_rms(X) ** 2 + EPS2**2),
         ),
         ways(
+            "floor_before_the_root",
+            "You hold ε₂ against the mean of the squares. It is a floor for RMS(X), so the root comes first.",
+            lambda rate, X: rate / math.sqrt(max(EPS2, _rms(X) ** 2)),
+        ),
+        ways(
+            "smaller_for_larger",
+            "You take the smaller one of ε₂ and RMS(X). A floor is what a size cannot fall below: torch takes the "
+            "larger one.",
+            lambda rate, X: rate / min(EPS2, _rms(X)),
+            lambda rate, X: rate / min(EPS2, _rms(X)) if X.any() else math.inf,
+        ),
+        ways(
+            "size_of_the_lesson",
+            "You divide by 0.05, the RMS of the matrix in the lesson. Each tensor has its own: measure that of `X`.",
+            lambda rate, X: rate / 0.05,
+            lambda rate, X: 0.02,
+        ),
+        ways(
             "length_for_rms",
             "You divide by the length of X, the root of the *sum* of squares. It grows with the number of entries. "
             "RMS is the root of their *mean*.",
@@ -103,6 +122,12 @@ torch_rate = Task(
             *_any_floor(lambda X: X.abs().mean()),
             *_any_floor(torch.mean),
             *_any_floor(lambda X: X.mean().abs()),
+        ),
+        ways(
+            "largest_for_rms",
+            "You divide by the largest entry. RMS is made of all of them.",
+            *_any_floor(lambda X: X.abs().max()),
+            *_any_floor(torch.max),
         ),
         ways(
             "spread_for_rms",
@@ -147,275 +172,4 @@ train = Task(
         "`step` of the scheduler, `zero_grad`. `loss.item()` is a Python number.",
     ],
     praise="Nothing in your loop says where it runs. One CPU or eight GPUs: what differs is inside the accelerator.",
-)
-
-
-RIGHT = frozenset({7, 8, 12, 13})
-LINES = range(1, 19)
-# Innocent lines that are suspected, then faults that are overlooked.
-_SUSPECTED = {
-    "rate_looks_too_large": (
-        {3},
-        "You suspect line 3. 0.02 would be much for Trainer's Adafactor. torch's multiplies it by RMS(X) = 0.05, and "
-        "that is 0.001.",
-    ),
-    "plan_must_be_divided": (
-        {5, 6},
-        "You suspect the schedule's length. It is counted from the whole loader, before `prepare`. A prepared "
-        "scheduler ticks once for each process, so plan and ticks agree.",
-    ),
-    "zero_grad_must_be_last": (
-        {11},
-        "You suspect line 11. `zero_grad` before the backward pass is as good as at the end: what counts is that it "
-        "does not come between backward and step.",
-    ),
-    "schedule_per_epoch": (
-        {15},
-        "You suspect line 15. This schedule is planned in steps, so it is called after each of them, and after the "
-        "optimizer.",
-    ),
-    "item_breaks_the_graph": (
-        {16},
-        "You suspect line 16. It reads a number when the backward pass is long over, and changes nothing.",
-    ),
-    "eval_is_the_fault": (
-        {17},
-        "You suspect line 17. To measure accuracy the model has to be in evaluation mode. The question is who ends it.",
-    ),
-    "suspects_an_innocent": (set(LINES) - RIGHT, "One of your lines is right as it is, and in its place."),
-}
-_OVERLOOKED = {
-    "loader_needs_no_prepare": (
-        7,
-        "A fault has escaped you: a second process would work through the same batches as the first. What does the "
-        "loop use that was never prepared?",
-    ),
-    "train_once_is_enough": (
-        8,
-        "A fault has escaped you: follow the model's mode from line to line, up to the *second* epoch.",
-    ),
-    "mask_is_optional": (
-        12,
-        "A fault has escaped you: rows of a batch are padded. How is the model to know what is padding?",
-    ),
-    "backward_is_backward": (
-        13,
-        "A fault has escaped you: it does no harm on one CPU, but with accumulation or `fp16` the accelerator has to "
-        "see the loss on its way.",
-    ),
-}
-_OTHER = {
-    "silent_means_right": "You find no fault. The loop runs, but none of the faults of the lesson stops a program.",
-    "counts_from_zero": "These are the right lines if the first one had the number 0. They are numbered from 1.",
-    "suspects_everything": "You name nearly every line. Most are right: name those that have to be changed or moved.",
-}
-
-
-def _numbers(came: Any) -> set[int] | None:
-    """Line numbers in a set, a list, an array or a text; None if there is anything else in it."""
-    if isinstance(came, str):
-        came = came.replace(",", " ").split()
-    elif isinstance(came, (set, frozenset, range)) or type(came).__name__ in ("dict_keys", "dict_values"):
-        came = list(came)
-    elif not isinstance(came, (list, tuple)):
-        array = _values.as_array(came)
-        came = None if array is None else array.reshape(-1).tolist()
-    try:
-        found = {float(part) for part in came}
-    except (TypeError, ValueError):
-        return None
-    return {int(part) for part in found} if all(part.is_integer() for part in found) else None
-
-
-def _accept_lines(came: Any) -> Verdict | None:
-    lines = _numbers(came)
-    if lines is None or not lines <= set(LINES):
-        return wrong(
-            "Line numbers from 1 to 18 are asked, in a set such as `{1, 2}`.",
-            came=came,
-            expected="a set of line numbers",
-        )
-    if lines == RIGHT:
-        return None
-    name = ""
-    if not lines:
-        name = "silent_means_right"
-    elif lines == {line - 1 for line in RIGHT}:
-        name = "counts_from_zero"
-    elif len(lines) > 12:
-        name = "suspects_everything"
-    says = _OTHER.get(name, "")
-    if not name:
-        suspected = [(name, says) for name, (suspects, says) in _SUSPECTED.items() if lines & suspects]
-        overlooked = [(name, says) for name, (line, says) in _OVERLOOKED.items() if line not in lines]
-        name, says = [*suspected, *overlooked][0]
-    hits = len(lines & RIGHT)
-    if hits == len(lines) > 0:
-        says = f"Your choice is right as far as it goes. {says}"
-    elif lines:
-        says = f"Of your {len(lines)} lines {hits or 'none'} {'are' if hits > 1 else 'is'} faulty. {says}"
-    return wrong(says, name, came="{" + ", ".join(map(str, sorted(lines))) + "}")
-
-
-faults = Task(
-    name="faults",
-    rule=lambda: set(RIGHT),
-    accept=_accept_lines,
-    beliefs=[
-        *[Belief(name, says) for name, (_, says) in [*_SUSPECTED.items(), *_OVERLOOKED.items()]],
-        *[Belief(name, says) for name, says in _OTHER.items()],
-    ],
-    hints=[
-        "Hold it against your own loop, piece by piece: what does each line use, and in which state is that at the "
-        "second epoch?",
-        "There are four. Two are in the lines before the first `for`, two between the `for batch` and the step.",
-        "Ask: what is prepared, when is the model in training mode, what does the model get, and who goes backward?",
-    ],
-    praise="All four are silent on one CPU. A loop that runs has not shown yet that it is right.",
-)
-
-
-def _rounding(*roundings: Callable[[float], int]) -> Callable[..., int]:
-    """A rule of three divisions, rows to batches to processes to steps, each with its own rounding."""
-    to_batches, to_processes, to_steps = roundings
-
-    def rule(samples: int, batch: int, processes: int, accumulation: int, epochs: int) -> int:
-        return epochs * to_steps(to_processes(to_batches(samples / batch) / processes) / accumulation)
-
-    return rule
-
-
-def _right_steps(samples: int, batch: int, processes: int, accumulation: int, epochs: int) -> int:
-    return epochs * Epoch.plan(samples, batch, processes, accumulation).steps
-
-
-def _exact(samples: int, batch: int, processes: int, accumulation: int, epochs: int) -> float:
-    return epochs * samples / (batch * processes * accumulation)
-
-
-up, down = math.ceil, math.floor
-optimizer_steps = Task(
-    name="optimizer_steps",
-    rule=_right_steps,
-    cases=lambda: [
-        case(1000, 16, 2, 4, 3),
-        case(640, 8, 4, 2, 2),
-        case(530, 16, 1, 4, 4),
-        case(130, 32, 3, 5, 3),
-        case(70, 10, 3, 1, 3),
-        case(70, 32, 1, 2, 5),
-    ],
-    rtol=1e-9,
-    atol=0.0,
-    beliefs=[
-        Belief(
-            "forgot_processes",
-            "You count as for one process. Several share the batches out among them, and step together.",
-            lambda s, b, p, a, e: _right_steps(s, b, 1, a, e),
-        ),
-        ways(
-            "batches_not_steps",
-            "You count batches, as if each were followed by a step. With accumulation several backward passes make "
-            "one step.",
-            lambda s, b, p, a, e: _right_steps(s, b, p, 1, e),
-            lambda s, b, p, a, e: _right_steps(s, b, 1, 1, e),
-        ),
-        Belief(
-            "rows_not_batches",
-            "You deal out rows, as if each came alone. A process works on a whole batch at once.",
-            lambda s, b, p, a, e: _right_steps(s, 1, p, a, e),
-        ),
-        Belief(
-            "one_epoch",
-            "This is one epoch. The data is gone through `epochs` times.",
-            lambda s, b, p, a, e: _right_steps(s, b, p, a, 1),
-        ),
-        ways(
-            "rounded_once",
-            "You round once, at the very end. But each epoch ends with a step of its own, so the rounding comes "
-            "before you multiply by the epochs.",
-            lambda *args: up(_exact(*args)),
-            lambda *args: down(_exact(*args)),
-            lambda *args: round(_exact(*args)),
-            lambda s, b, p, a, e: up(e * up(s / b) / (p * a)),
-            lambda s, b, p, a, e: down(e * up(s / b) / (p * a)),
-        ),
-        ways(
-            "groups_cross_epochs",
-            "An incomplete group at the end of an epoch waits for the next epoch in your count. Accelerate does not "
-            "wait: it steps at the end of the data.",
-            lambda s, b, p, a, e: up(e * up(s / b / p) / a),
-            lambda s, b, p, a, e: down(e * up(s / b / p) / a),
-        ),
-        ways(
-            "not_rounded",
-            "A part of a step remains. Nobody takes 0.4 of a step: think what happens to the batches, or the group, "
-            "that are left over.",
-            _exact,
-            lambda s, b, p, a, e: e * up(s / b) / p / a,
-            lambda s, b, p, a, e: e * up(s / b / p) / a,
-        ),
-        Belief(
-            "drops_last_group",
-            "You leave the last group of an epoch out if it is not full. Accelerate steps at the end of the data all "
-            "the same.",
-            _rounding(up, up, down),
-        ),
-        Belief(
-            "drops_last_round",
-            "You leave out the batches that do not go round evenly. The round is filled up with the first rows, so "
-            "that all have as many.",
-            _rounding(up, down, up),
-        ),
-        Belief(
-            "drops_last_batch",
-            "You leave out the last batch if it is not full. A loader keeps it, unless it was made with "
-            "`drop_last=True`.",
-            _rounding(down, up, up),
-        ),
-        ways(
-            "rounded_down",
-            "You round down. What is left over is not lost: a small batch, a round that is not full and an incomplete "
-            "group all count.",
-            _rounding(down, down, down),
-            _rounding(down, down, up),
-            _rounding(down, up, down),
-            _rounding(up, down, down),
-        ),
-        ways(
-            "rounded_to_nearest",
-            "You round to the nearest number. What is left over counts, however little it is.",
-            lambda s, b, p, a, e: e * round(s / (b * p * a)),
-            _rounding(round, round, round),
-            _rounding(up, round, round),
-            _rounding(up, up, round),
-        ),
-        Belief(
-            "ticks_not_steps",
-            "You multiply by the processes. So often the prepared scheduler ticks; the optimizers of all processes "
-            "step together, and that is one step.",
-            lambda s, b, p, a, e: p * _right_steps(s, b, p, a, e),
-        ),
-        ways(
-            "processes_repeat_the_data",
-            "More processes make more steps in your count, as if each went through all the data. They share it, so "
-            "steps become fewer.",
-            lambda s, b, p, a, e: e * up(up(s / b) * p / a),
-            lambda s, b, p, a, e: p * _right_steps(s, b, 1, a, e),
-            lambda s, b, p, a, e: p * _right_steps(s, b, 1, 1, e),
-        ),
-        ways(
-            "accumulation_multiplies",
-            "You multiply by the accumulation. The more backward passes go into one step, the fewer steps there are.",
-            lambda s, b, p, a, e: a * _right_steps(s, b, p, 1, e),
-            lambda s, b, p, a, e: a * _right_steps(s, b, 1, 1, e),
-        ),
-    ],
-    hints=[
-        "One epoch first: rows to batches, batches to processes, batches of one process to steps.",
-        "At each of the three divisions ask what happens to what is left over. Is it dropped, or does it count?",
-        "Round up at each division, and multiply by the epochs last. `math.ceil` rounds up.",
-    ],
-    praise="Rounding up once, of rows by batch · processes · accumulation, gives the same: but for each epoch, not for "
-    "all of them.",
 )

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from itertools import product
+from itertools import permutations, product
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from course_lib import adafactor, memory
+from course_lib.check import _values
+from course_lib.check._state_claim import t5_3b as t5_3b
 from course_lib.check._state_owner import whose_state as whose_state
 from course_lib.check._state_predicted import predicted_numbers as predicted_numbers
-from course_lib.check._state_predicted import t5_3b as t5_3b
 from course_lib.check._state_ways import GIB, MIB, State, Way, eight_bit, stepped, transformers_adafactor
-from course_lib.check._task import Belief, Case, Task, case
+from course_lib.check._task import Attempt, Belief, Case, NotFit, Task, case, wrong
+
+ANCHORS = "anchors"
+REMEMBERS = (
+    "Counted a second time, the same states have another size: something of the first call is still there. A set in "
+    "the `def` line or outside the function is made once and serves all calls. Make it anew inside."
+)
 
 
 def _states() -> list[Case]:
@@ -26,6 +35,8 @@ def _states() -> list[Case]:
     momentum, plain = partial(torch.optim.SGD, lr=0.1, momentum=0.9), partial(torch.optim.SGD, lr=0.1)
     lbfgs = partial(torch.optim.LBFGS, max_iter=4, history_size=6)
     lookahead = {"slow": torch.ones(matrix), "inner": stepped(torch.optim.AdamW, matrix)[0]}
+    factors = ([torch.ones(6, 6), torch.ones(4, 4)], (torch.ones(6), {"count": 2, "mean": torch.ones(4)}))
+    target = torch.ones(matrix)
     listed = [
         ("AdamW for a 6 × 4 matrix and a vector of 4", "view", stepped(torch.optim.AdamW, matrix, vector)),
         ("SGD with momentum, as a list", "list", stepped(momentum, matrix, vector)),
@@ -40,18 +51,43 @@ def _states() -> list[Case]:
         ("LBFGS, which keeps numbers, lists and None", "view", stepped(lbfgs, matrix)),
         ("a wrapper with AdamW's state as a dictionary in its own", "list", [lookahead]),
         ("8-bit AdamW, where two matrices share their maps", "view", eight_bit((64, 64), (65, 64), (64,))),
+        ("an optimizer with lists and tuples in a tuple", "view", [{"step": 3, "factors": factors}]),
+        (
+            "two parameters that share a tensor under two names, once in a list",
+            "view",
+            [{"step": 1, "slow": target}, {"step": 1, ANCHORS: [target, torch.ones(vector)]}],
+        ),
+        ("an optimizer before its first step: there are none", "view", []),
     ]
-    return [case(dict(enumerate(states)), form, given=f"the states of {name}") for name, form, states in listed]
+    return [
+        case(states if form == "list" else dict(enumerate(states)), form, given=f"the states of {name}")
+        for name, form, states in listed
+    ]
 
 
-def _handed_over(call: Callable[..., Any], states: dict[int, State], form: str) -> Any:
+def _handed_over(call: Callable[..., Any], states: Any, form: str) -> Any:
+    """What comes out; the learner's function also counts the same states once more, and must come to the same."""
+    before = copy.deepcopy(states) if isinstance(call, Attempt) else None
+    first = call(_as_asked(states, form))
+    size = _values.as_array(first)
+    if isinstance(call, Attempt) and size is not None and _values.unchanged(states, before):
+        again = call(_as_asked(states, form))
+        repeated = _values.as_array(again)
+        if repeated is None or not np.array_equal(size, repeated, equal_nan=True):
+            given = f"{call.given}, counted twice in a row"
+            raise NotFit(wrong(REMEMBERS, "remembers", given=given, came=again, expected=first))
+    return first
+
+
+def _as_asked(states: Any, form: str) -> Any:
     if form == "generator":
-        return call(states[number] for number in states)
-    return call(states.values() if form == "view" else list(states.values()))
+        return (states[number] for number in states)
+    return states.values() if form == "view" else states
 
 
 RIGHT = Way()
-CONTAINERS = ((Mapping,), (list, tuple), ())  # what a function that does not open all may open
+# What a function that does not open all may open.
+CONTAINERS = ((Mapping,), (list,), (list, tuple), (Mapping, list), (Mapping, tuple), ())
 # Functions that get one thing wrong often leave these undone, too: each is recognised with any of them.
 UNDONE: list[State] = [
     {**fate, **once}
@@ -85,6 +121,20 @@ def _at(name: str, top: bool = False) -> Callable[[str, Any, bool], bool]:
 
 def _single(key: str, value: Any, inside: bool) -> bool:
     return isinstance(value, Tensor) and value.ndim == 0
+
+
+def _look(tensor: Any) -> tuple[Any, ...]:
+    return tensor.shape, *tensor.flatten().tolist()
+
+
+def _in_a_tensor(value: Any) -> int:
+    return torch.as_tensor(value).nbytes
+
+
+def _one_of_two(size: Way, elements: Way, states: Any) -> tuple[float, int]:
+    """The size as one way has it, and the elements as another has them."""
+    kept = list(states)
+    return size(kept)[0], elements(kept)[1]
 
 
 def _two_passes(way: Way, lost: int, states: Any) -> tuple[float, int]:
@@ -145,7 +195,8 @@ compute_optimizer_size = Task(
             "ints_take_bytes",
             "The elements are right, but Python numbers have bytes in your size. Here only tensors do: the size is "
             "what lies in the memory of the tensors.",
-            *[{"python": fate} for fate in (8, 4, sys.getsizeof)],
+            *[{"python": fate} for fate in (8, 4, sys.getsizeof, _in_a_tensor)],
+            dict.fromkeys(("python", "other", "none"), _in_a_tensor) | {"opens": ()},
         ),
         _counted(
             "assumes_fp32",
@@ -160,6 +211,7 @@ compute_optimizer_size = Task(
             *[{"skips": _at(key, top=top)} for key in ("exp_avg", "exp_avg_sq") for top in (False, True)],
             raises="^KeyError: 'exp_avg",
         ),
+        Belief("remembers", REMEMBERS),
         Belief(
             "asks_for_values_again",
             "`states` are the values already: a dictionary for each parameter, and no dictionary of them.",
@@ -170,6 +222,18 @@ compute_optimizer_size = Task(
             "`states` need not be a list: what `state.values()` returns has no places to ask for, and a generator has "
             "not even a length. A `for` loop takes them all.",
             raises=r"'(dict_values|generator)' object is not subscriptable|type '(dict_values|generator)' has no len",
+        ),
+        Belief(
+            "compares_tensors",
+            "To look for a tensor in a list with `in`, Python compares it with those in there, number by number. Ask "
+            "for the same object instead, not for equal numbers.",
+            raises="Boolean value of Tensor|size of tensor a",
+        ),
+        Belief(
+            "no_states_at_all",
+            "Before the first step there is no state at all, not even an empty one. That is a size too: 0 MiB, 0 "
+            "elements.",
+            only_on=lambda states, form: not states,
         ),
         Belief(
             "crashes_on_int",
@@ -188,6 +252,12 @@ compute_optimizer_size = Task(
             "floats_skipped",
             "Of the Python numbers you count the whole ones only. LBFGS also keeps the last loss, a `float`.",
             {"skips": lambda key, value, inside: isinstance(value, float)},
+        ),
+        _counted(
+            "alike_is_the_same",
+            "You take tensors for one that only look alike, in their numbers or their shape. The steps of two "
+            "parameters are both 1, and are two tensors. What counts once is the very same tensor.",
+            *[{"known_by": known, "once": (Tensor,)} for known in (_look, lambda tensor: tensor.shape)],
         ),
         _counted(
             "equal_numbers_once",
@@ -217,7 +287,26 @@ compute_optimizer_size = Task(
             "top_level_only",
             "You do not look into every container. What is in a list, or in a dictionary inside a state, takes memory "
             "like anything else.",
-            _ways(opens=CONTAINERS),
+            _ways(opens=CONTAINERS) + _ways(depth=[1, 2]),
+        ),
+        _counted(
+            "divides_inside",
+            "What is in a list or dictionary comes out far too small: it is divided by 1024² there, and again with all "
+            "the rest. Add up bytes, and divide once, in the end.",
+            {"inside_unit": MIB},
+            {"unit": MIB**2, "inside_unit": MIB},
+        ),
+        Belief(
+            "once_in_one_of_two",
+            "A tensor that stands in several states counts once in one of your two results, and each time in the "
+            "other. It is there once, with its elements and its bytes.",
+            [partial(_one_of_two, *pair) for pair in permutations((RIGHT, replace(RIGHT, once=())))],
+        ),
+        Belief(
+            "shared_by_name",
+            "You seem to know a shared tensor by its name. Here it stands under two names: ask whether it is the same "
+            "tensor.",
+            only_on=lambda states, form: form == "view" and any(ANCHORS in state for state in states.values()),
         ),
         Belief(
             "shared_twice",

@@ -20,7 +20,7 @@ from course_lib.diagrams import valley
 
 # %%
 def second_moment(gradients, beta):
-    """The second moment after the last of `gradients`, of shape [steps, ...]; the shape is that of one gradient."""
+    """V after the last of `gradients` (shape [steps, ...]), in the shape of one gradient."""
     ### BEGIN SOLUTION
     V = torch.zeros_like(gradients[0])
     for G in gradients:
@@ -50,7 +50,7 @@ check.second_moment()
 
 # %%
 def rmsprop_step(param, grad, v, lr, beta, eps):
-    """One step of RMSProp: `(new param, new v)`, two new tensors of the shape of `param`, `grad` and `v`."""
+    """One step of RMSProp: `(new param, new v)`, two new tensors, all of one shape."""
     ### BEGIN SOLUTION
     new_v = beta * v + (1 - beta) * grad**2
     return param - lr * grad / (new_v.sqrt() + eps), new_v
@@ -78,7 +78,8 @@ def race():
         return -moved
 
     H, start = valley.turned(100, 0)
-    runs = {name: valley.fastest(rule, H, start) for name, rule in (("SGD", lambda G, _: G), ("RMSProp", your_rule))}
+    rules = {"SGD": lambda G, _: G, "RMSProp": your_rule}
+    runs = {name: valley.fastest(rule, H, start) for name, rule in rules.items()}
     fig, alt = valley.Race().update(100, 0, runs)
     figures.show(fig, alt=alt)
 
@@ -104,7 +105,7 @@ check.preview(race)
 
 # %%
 def same_path():
-    """The letters of all changes after which the path is the same, as one text such as "ce"."""
+    """The letters of all changes after which the path is the same: a text such as "ce"."""
     ### BEGIN SOLUTION
     return "abd"
     ### END SOLUTION
@@ -152,7 +153,8 @@ def try_out():
         ("e", lambda X, step: step * loss(X), straight),
     ):
         away = (walk(changed, turn) - plain).norm(dim=1).max()
-        print(f"{letter}: you said {'the same' if letter in said else 'another':9} at most {away:.4f} away")
+        yours = "the same" if letter in said else "another"
+        print(f"{letter}: you said {yours:9} at most {away:.4f} away")
 
 
 check.preview(try_out)
@@ -162,16 +164,16 @@ check.preview(try_out)
 #
 # Write `state_numbers(in_features, out_features)` for a layer `torch.nn.Linear(in_features, out_features)`, which has
 # a bias. Return a dictionary with the keys `"sgd"`, `"sgd_momentum"`, `"rmsprop"` and `"adamw"`: how many numbers of
-# $M$ and $V$ each of them has in its [optimizer state](../notebooks/glossary.ipynb#optimizer-state) after a step.
-# Leave out the counts of steps.
+# $M$ and $V$ each of them has in its [optimizer state](../notebooks/glossary.ipynb#optimizer-state) after a step, for
+# all parameters of the layer together. Leave out the counts of steps.
 
 
 # %%
 def state_numbers(in_features, out_features):
-    """How many numbers of M and V each optimizer keeps for this layer, by its name: a dictionary with four keys."""
+    """A dictionary: how many numbers of M and V each of the four optimizers keeps."""
     ### BEGIN SOLUTION
-    parameters = out_features * in_features + out_features
-    return {"sgd": 0, "sgd_momentum": parameters, "rmsprop": parameters, "adamw": 2 * parameters}
+    n = out_features * in_features + out_features  # weight and bias
+    return {"sgd": 0, "sgd_momentum": n, "rmsprop": n, "adamw": 2 * n}
     ### END SOLUTION
 
 

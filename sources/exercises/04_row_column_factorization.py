@@ -20,7 +20,7 @@ from course_lib.diagrams import factorization
 
 # %%
 def row_col_means(v):
-    """`(row, col)`, of shapes [..., n] and [..., m]: the means of each row and each column of v, shape [..., n, m]."""
+    """`(row, col)`: the row means [..., n] and the column means [..., m] of v, [..., n, m]."""
     ### BEGIN SOLUTION
     return v.mean(-1), v.mean(-2)
     ### END SOLUTION
@@ -43,7 +43,7 @@ check.row_col_means()
 
 # %%
 def reconstruct(row, col):
-    """V̂, of shape [..., n, m], from the row means, shape [..., n], and the column means, shape [..., m]."""
+    """V̂, of shape [..., n, m], from the row means [..., n] and the column means [..., m]."""
     ### BEGIN SOLUTION
     mean = row.mean(-1)[..., None, None]
     return row[..., :, None] * col[..., None, :] / mean
@@ -66,7 +66,8 @@ check.reconstruct()
 # %%
 def beside_it():
     generator = torch.Generator().manual_seed(4)
-    rows, cols = 10 ** torch.rand(6, 1, generator=generator), 10 ** torch.rand(1, 8, generator=generator)
+    rows = 10 ** torch.rand(6, 1, generator=generator)
+    cols = 10 ** torch.rand(1, 8, generator=generator)
     V = rows * cols * 2 ** torch.randn(6, 8, generator=generator).clamp(-1, 1)
     fig, alt = factorization.side_by_side(V, reconstruct(*row_col_means(V)))
     figures.show(fig, alt=alt)
@@ -77,9 +78,9 @@ check.preview(beside_it)
 # %% [markdown] task="worst_matrix" minutes=10 difficulty="hard" good_for="knowing why Adafactor needs a brake"
 # ## Make a step much too long
 #
-# A step divides the gradient by the root of V. With V̂ in its place, it becomes $\sqrt{V_{ij} / \hat V_{ij}}$ times as
-# long in the entry $(i, j)$. Call this the **stretch** of that entry. Where $V_{ij}$ is 0 the gradient has always been
-# 0, and nothing moves: such entries do not count.
+# A step divides the gradient by the root of V. With V̂ in its place, entry $(i, j)$ moves
+# $\sqrt{V_{ij} / \hat V_{ij}}$ times as far. Call this the **stretch** of that entry. Where $V_{ij}$ is 0 the gradient
+# has always been 0, and nothing moves: such entries do not count.
 #
 # Write `worst_matrix()`: a 4 × 4 matrix, a tensor or a list of lists, with at least one stretch of **100 or more**.
 # The rules: no entry is negative, and the largest is at most 10,000 times the smallest of those above zero. Zeros are
@@ -101,7 +102,7 @@ print("largest stretch of the identity:", stretches(torch.eye(4)).max().item())
 
 # %%
 def worst_matrix():
-    """A 4 × 4 matrix, entries 0 or more, the largest at most 10,000 times the smallest positive; a stretch ≥ 100."""
+    """A 4 × 4 matrix within the rules above, with a stretch of 100 or more."""
     ### BEGIN SOLUTION
     V = torch.full((4, 4), 10_000.0)
     V[3, :] = 0
@@ -132,7 +133,8 @@ def show_worst():
     V_hat, stretch = factored.reconstruct(*factored.row_col_means(V)), stretches(V)
     fig, axes = figures.subplots(1, 3, width=8.0, height=2.6)
     for ax, matrix, title in zip(axes, (V, V_hat, stretch), ("V", "V̂", "stretch"), strict=True):
-        drawn = figures.heatmap(ax, matrix, title, colorbar=None, numbers=".3g" if title == "stretch" else ".2g")
+        digits = ".3g" if title == "stretch" else ".2g"
+        drawn = figures.heatmap(ax, matrix, title, colorbar=None, numbers=digits)
         ax.set(xticks=[], yticks=[])
         if title != "stretch":
             drawn.image.set_norm(LogNorm(V[V > 0].min() / 10, V.max(), clip=True))
@@ -140,10 +142,9 @@ def show_worst():
     most, limit = stretch.max(), (1 + 9 * 10_000) ** 0.5
     i, j = divmod(stretch.argmax().item(), 4)
     print(f"The largest stretch is {most:.1f}, at V[{i}, {j}]; the rules allow at most {limit:.1f}.")
-    alt = (
-        f"Heatmaps of your matrix V, its product V̂, and the stretch of each entry. At V[{i}, {j}] V is {V[i, j]:.2g}, "
-    )
-    figures.show(fig, alt=alt + f"V̂ is {V_hat[i, j]:.2g}, and the stretch is {most:.1f}, the largest of all.")
+    alt = "Heatmaps of your matrix V, its product V̂, and the stretch of each entry. "
+    alt += f"At V[{i}, {j}] V is {V[i, j]:.2g}, V̂ is {V_hat[i, j]:.2g}, "
+    figures.show(fig, alt=alt + f"and the stretch is {most:.1f}, the largest of all.")
 
 
 check.preview(show_worst)
@@ -221,7 +222,8 @@ def try_out():
         "again": (product(product(V)), product(V)),
     }
     for name, (left, right) in sides.items():
-        print(f"{name:9}  you said {said[name]!s:5}  both sides differ by at most {(left - right).abs().max():.4f}")
+        most = (left - right).abs().max()
+        print(f"{name:9}  you said {said[name]!s:5}  both sides differ by at most {most:.4f}")
 
 
 check.preview(try_out)

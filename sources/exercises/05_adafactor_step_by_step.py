@@ -1,6 +1,6 @@
 # %% [markdown]
 # You write one step of Adafactor, find five faults in a step that somebody else wrote, and say which of its parts
-# are on where.
+# are on in the paper, in two libraries, and under Trainer.
 
 # %%
 import torch
@@ -27,13 +27,13 @@ def rms(x):
 # - `eps1` and `eps2`: the lesson's ε₁ and ε₂.
 #
 # It returns the new X, the new row averages and the new column averages. The step has all parts of the lesson but the
-# relative step: β₂(t), clipping, and [RMS scaling](../notebooks/glossary.ipynb#rms-scaling) of `lr`. It has no first
+# relative step: β₂(t), clipping, and [RMS scaling](../notebooks/glossary.ipynb#RMS-scaling) of `lr`. It has no first
 # moment and no weight decay. The inputs stay as they are. The last line is given, and so is `rms` above.
 
 
 # %%
 def adafactor_step(param, grad, row, col, step, lr, d=1.0, eps1=1e-30, eps2=1e-3):
-    """One step of Adafactor for a matrix: `(new X [n, m], new row averages [n], new column averages [m])`."""
+    """One step: new X `[n, m]`, new row averages `[n]`, new column averages `[m]`."""
     ### BEGIN SOLUTION
     beta2 = 1 - step**-0.8
     squared = grad**2 + eps1
@@ -56,9 +56,10 @@ def adafactor_step(param, grad, row, col, step, lr, d=1.0, eps1=1e-30, eps2=1e-3
 check.adafactor_step()
 
 # %% [markdown]
-# Your step against the course's optimizer, over five steps. Then its first update in a picture, without clipping and
-# with it. The gradient is random, and one entry is 1,000 times as large as it was. V̂ is divided by a mean over all
-# entries: what does the outlier do to its own update, and what to those of the others?
+# First your step against the course's optimizer, over five steps. Then its first update in a picture, one dot for each
+# entry, without clipping and with it. The gradient is random, but one entry was made 1,000 times larger. Before you
+# look: it raises the mean of its row, of its column, and of the whole matrix. Which entries move less for it, which
+# more?
 
 
 # %%
@@ -80,7 +81,7 @@ def first_update():
     group = torch.zeros(40, 30)  # 1 for entries in the row or column of the outlier, 2 for itself
     group[7] += 1
     group[:, 11] += 1
-    X, R, C = torch.ones_like(G), torch.zeros(40), torch.zeros(30)  # RMS(X) = 1, so with lr = 1 the step is U
+    X, R, C = torch.ones_like(G), torch.zeros(40), torch.zeros(30)  # RMS(X) = 1, lr = 1: the step is U
     fig, axes = figures.subplots(1, 2, height=3.6, sharey=True)
     told = []
     for ax, d, name in zip(axes, (1e9, 1.0), ("not clipped", "clipped at d = 1"), strict=True):
@@ -99,7 +100,8 @@ def first_update():
         told.append(f"{name}, RMS {rms(U):.1f}, medians of |U|: {', '.join(said)}")
         print(told[-1])
     axes[0].set(ylabel="|U|")
-    figures.show(fig, alt=f"Size of each entry's gradient against size of its update, log axes. {'; '.join(told)}.")
+    what = "Size of each entry's gradient against size of its update, log axes."
+    figures.show(fig, alt=f"{what} {'; '.join(told)}.")
 
 
 check.preview(several_steps)
@@ -112,13 +114,13 @@ check.preview(first_update)
 # function: `optimizer` is what `self` would be inside a class. It runs without an error, and it has **five faults**.
 #
 # It should do what the lesson's class does with a given `lr` and all other settings at their defaults, and change
-# nothing but the parameters and what is remembered about each in `optimizer.state[p]`. There is one group of
-# parameters, and some of them may have no gradient at some steps.
+# nothing but the parameters and what is remembered about each in `optimizer.state[p]`, under any names that you like.
+# There is one group of parameters, and some of them may have no gradient at some steps.
 
 
 # %%
 def average(state, key, value, beta2):
-    """Renew the average that `state` keeps under this key, and return it. Nothing is wrong here."""
+    """Renew the average that `state` keeps under this key, and return it. All is well here."""
     old = state.get(key, torch.zeros_like(value))
     state[key] = beta2 * old + (1 - beta2) * value
     return state[key]
@@ -158,19 +160,20 @@ def try_out(step):
         loss.backward()
         step(optimizer)
         nans = sum(p.isnan().sum().item() for p in net.parameters())
-        print(f"step {number}: loss {loss:.3f}, lr {optimizer.param_groups[0]['lr']:.0e}, {nans} entries are NaN")
+        lr = optimizer.param_groups[0]["lr"]
+        print(f"step {number}: loss {loss:.3f}, lr {lr:.0e}, {nans} entries are NaN")
 
 
 try_out(faulty)
 
 # %% [markdown]
-# Not all five show here. Copy the body of `faulty` into `repaired`, and repair it there.
+# Not all five show here. Copy the lines of `faulty`, from `group = …` on, into `repaired`, and repair them there.
 
 
 # %%
 @torch.no_grad()
 def repaired(optimizer):
-    """One step for all of `optimizer.param_groups[0]["params"]` that have a gradient, in place; returns nothing."""
+    """One step for all parameters of the group that have a gradient, in place."""
     ### BEGIN SOLUTION
     group = optimizer.param_groups[0]
     for p in group["params"]:
@@ -193,6 +196,8 @@ def repaired(optimizer):
 
 
 # %% [markdown] tags=["why"]
+# The five, from the last line up:
+#
 # - `group["lr"] = …` wrote the step size of one parameter into the setting, where the next one found it.
 # - `square_()` changed `p.grad` itself, so the update was made of squares and went one way only.
 # - Without ε₁ a row of zeros became 0 / 0.
@@ -232,9 +237,9 @@ def switch_card():
 
 
 # %% [markdown] tags=["why"]
-# Trainer has a learning rate and a schedule of its own. It passes `relative_step=False`, or they would have no say,
-# and `scale_parameter=False`. What makes the update stays on: factoring, β₂(t), clipping. torch has no
-# switch for any of the five: its `lr` is the cap of the relative step, and RMS(X) always counts.
+# Trainer has a learning rate of its own. It passes `relative_step=False`, or that rate would have no say, and
+# `scale_parameter=False`. What makes the update stays on: factoring, β₂(t), clipping. torch has no switch for any of
+# the five: its `lr` is the cap of the relative step, and RMS(X) always counts.
 
 # %%
 check.switch_card()

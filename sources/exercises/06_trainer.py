@@ -13,15 +13,19 @@ from course_lib import figures
 # %% [markdown] task="training_arguments" minutes=10 difficulty="medium" good_for="any run with Trainer"
 # ## Write the settings of a run
 #
-# A small model with random weights is to be trained with Adafactor. The device holds `rows` rows at once: 16, or 4, or
-# another divisor of 64. Write `training_arguments(folder, rows)`, which returns a `TrainingArguments`:
+# A small model with random weights is to be trained with Adafactor, on one GPU. As in the lesson, a row is one example
+# of the data. The GPU has memory for batches of `rows` rows, no more: 16 on one computer, 4 on another, always a number
+# that divides 64. Each step of the optimizer is to use 64 rows all the same.
+#
+# Write `training_arguments(folder, rows)`, which returns a `TrainingArguments`:
 #
 # - results go to `folder`;
 # - the optimizer is the Adafactor of `transformers`, chosen by its name;
 # - the rate suits *random* weights, like the best of the three that lesson 06 tried on the small tier;
 # - the rate rises during the first tenth of all steps, whatever their number, then falls along a straight line to 0;
 # - Trainer does not clip the gradients by their length;
-# - every step uses 64 rows, in batches of `rows` rows, on one device;
+# - a batch has `rows` rows, and every step adds up the gradients of as many batches as make 64 rows:
+#   [gradient accumulation](../notebooks/glossary.ipynb#gradient-accumulation);
 # - the model is evaluated at the end of each epoch.
 #
 # Much that you find on the web uses older names; the check tells you.
@@ -29,7 +33,7 @@ from course_lib import figures
 
 # %%
 def training_arguments(folder, rows):
-    """Settings for one run, as a `TrainingArguments`; `folder` is a text, `rows` a whole number that divides 64."""
+    """A run's `TrainingArguments`, with results in `folder` and batches of `rows` rows."""
     ### BEGIN SOLUTION
     return TrainingArguments(
         output_dir=folder,
@@ -55,8 +59,8 @@ check.training_arguments()
 
 
 # %% [markdown]
-# How far can such a run go? The rates of all steps, added up, are the most that clipping lets a matrix move. Here they
-# are for 200 steps, beside Trainer's own rates.
+# How far can such a run go? The rates of all steps, added up, are the most that clipping lets a matrix move, in RMS.
+# Here they are for 200 steps, beside those of a run that keeps Trainer's own settings.
 
 
 # %%
@@ -82,7 +86,8 @@ def compare_rates():
         found = rates(arguments)
         top, total = max(found), sum(found)
         ax.plot(found, color=figures.COLORS[color], label=f"{name}: all together {total:.3f}")
-        told.append(f"{name} are highest at step {found.index(top)} with {top:.0e}, and {total:.3f} all together")
+        highest = f"highest at step {found.index(top)} with {top:.0e}"
+        told.append(f"{name} are {highest}, and {total:.3f} all together")
     ax.set(title="The rates of 200 steps", xlabel="step", ylabel="rate", ylim=(0, None))
     ax.legend()
     figures.show(fig, alt=f"Learning rates of 200 steps: {'; '.join(told)}.")
@@ -107,7 +112,7 @@ check.preview(compare_rates)
 
 # %%
 def compute_metrics(evaluation):
-    """Accuracy and macro F1 of `evaluation.predictions` `[rows, 6]` against `evaluation.label_ids` `[rows]`."""
+    """A dictionary: "accuracy" and macro "f1" of `.predictions` against `.label_ids`."""
     ### BEGIN SOLUTION
     answers = evaluation.predictions.argmax(axis=-1)
     f1 = f1_score(evaluation.label_ids, answers, average="macro")
@@ -127,7 +132,8 @@ check.compute_metrics()
 #
 # A run reports its accuracy and its F1. You also know how many rows of each class have judged it: `counts[c]` for
 # class `c`, at least one, and no two classes share the first place. Compare with a lazy classifier, which always
-# answers the most frequent class: the [majority baseline](../notebooks/glossary.ipynb#majority-baseline).
+# answers the most frequent of these classes: the
+# [majority baseline](../notebooks/glossary.ipynb#majority-baseline).
 #
 # [F1](../notebooks/glossary.ipynb#F1) is the one of lesson 06: with *two* classes that of class 1, with more the macro
 # average. Write `judgement(counts, accuracy, f1)`. Return a dictionary:
@@ -138,20 +144,21 @@ check.compute_metrics()
 
 # %%
 def judgement(counts, accuracy, f1):
-    """The baseline's "accuracy" and "f1" for rows with these class counts (a list), and whether a run has "learned"."""
+    """The baseline's "accuracy" and "f1" for a list of counts, and if a run has "learned"."""
     ### BEGIN SOLUTION
     truth = [label for label, count in enumerate(counts) for _ in range(count)]
     lazy = [counts.index(max(counts))] * len(truth)
     average = "binary" if len(counts) == 2 else "macro"
     lazy_accuracy, lazy_f1 = accuracy_score(truth, lazy), f1_score(truth, lazy, average=average)
-    return {"accuracy": lazy_accuracy, "f1": lazy_f1, "learned": accuracy > lazy_accuracy and f1 > lazy_f1}
+    learned = accuracy > lazy_accuracy and f1 > lazy_f1
+    return {"accuracy": lazy_accuracy, "f1": lazy_f1, "learned": learned}
     ### END SOLUTION
 
 
 # %% [markdown] tags=["why"]
-# Writing out what the lazy classifier answers, and scoring it like any other, needs no formula and forgets no
-# case. By formula: with the share p the accuracy is p, the F1 of the class that is always named 2p / (1 + p), and that of
-# each other class 0.
+# Writing out what the lazy classifier answers, and scoring it like any other, needs no formula and forgets no case. By
+# formula: with the share p the accuracy is p, the F1 of the class that is always named 2p / (1 + p), and that of each
+# other class 0.
 
 # %%
 check.judgement()
@@ -173,19 +180,18 @@ check.preview(often_shown)
 # %% [markdown] task="gradient_in_pieces" minutes=9 difficulty="hard" good_for="batches that do not fit the memory"
 # ## Take the gradient in pieces
 #
-# 8 rows do not fit, 2 do. Write `gradient_in_pieces(model, x, labels, k)`:
-# [gradient accumulation](../notebooks/glossary.ipynb#gradient-accumulation) over `k` batches of equal size, so that the
-# parameters' `.grad` are what one large batch would give. `model(x)` gives the class scores, and the loss is
-# `cross_entropy(scores, labels)`, the mean over its rows.
+# 8 rows do not fit the memory, 2 do. Write `gradient_in_pieces(model, x, labels, k)`: gradient accumulation over `k`
+# batches of equal size, so that afterwards each parameter's `.grad` is what one large batch would give. `model(x)`
+# gives the class scores, and the loss is `cross_entropy(scores, labels)`, the mean over its rows.
 #
 # `x` has the shape `[rows, features]`, `labels` `[rows]`, and `k` divides the number of rows. The model comes without
-# gradients; do not change its weights. Only one batch may be in work at a time. Return the step's loss: that of all
-# rows, as a number.
+# gradients; do not change its weights. Never let more than one batch go through the model at a time, and be done with
+# it before the next. Return the step's loss: the mean over all rows, as a number.
 
 
 # %%
 def gradient_in_pieces(model, x, labels, k):
-    """Leave the gradient of all rows' mean loss in the parameters, from k batches one by one; return that loss."""
+    """The mean loss of all rows; its gradient is left in the parameters, batch by batch."""
     ### BEGIN SOLUTION
     total = 0.0
     for some, theirs in zip(x.chunk(k), labels.chunk(k), strict=True):

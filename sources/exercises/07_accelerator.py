@@ -20,13 +20,13 @@ task = tasks.load("small")
 # its default, `(None, 0.001)`.
 #
 # Write `torch_rate(rate, X)`: the `lr` with which torch's first step on `X` is as long as Trainer's. `X` is a tensor of
-# parameters, a matrix or a bias. It may have any size, and be all zeros. (No `lr` asked here is above 1, so the cap
-# 1/√t stays out of it.)
+# parameters, a matrix or a bias. Its entries may be large or tiny, or all be zero. (No `lr` asked here is above 1, so
+# the cap 1/√t stays out of it.)
 
 
 # %%
 def torch_rate(rate, X):
-    """The `lr` of torch's Adafactor for a first step on the tensor `X` like Trainer's with `rate`; a number."""
+    """The `lr`, a number, with which torch's first step on `X` is as long as Trainer's with `rate`."""
     ### BEGIN SOLUTION
     rms = X.square().mean().sqrt().item()
     return rate / max(0.001, rms)
@@ -49,7 +49,8 @@ def both_classes():
     from transformers.optimization import Adafactor as Transformers
 
     torch.manual_seed(0)
-    for name, X in (("matrix", torch.randn(8, 4) * 0.05), ("bias", torch.zeros(8)), ("scales", torch.ones(8))):
+    tensors = {"matrix": torch.randn(8, 4) * 0.05, "bias": torch.zeros(8), "scales": torch.ones(8)}
+    for name, X in tensors.items():
         G, lr = torch.randn_like(X), float(torch_rate(1e-3, X))
         moved = []
         for make in (
@@ -85,9 +86,10 @@ check.preview(both_classes)
 
 # %%
 def train(accelerator, model, optimizer, scheduler, batches, epochs):
-    """Train `model` on `batches` for so many `epochs`; returns the list of all losses, as Python numbers."""
+    """Train for so many `epochs`; returns the losses of all batches, a list of Python numbers."""
     ### BEGIN SOLUTION
-    model, optimizer, scheduler, batches = accelerator.prepare(model, optimizer, scheduler, batches)
+    prepared = accelerator.prepare(model, optimizer, scheduler, batches)
+    model, optimizer, scheduler, batches = prepared
     losses = []
     for _ in range(epochs):
         model.train()
@@ -136,8 +138,9 @@ def for_real():
     ax.set(title=f"Your losses: the first ten {first:.2f} on average, the last ten {last:.2f}")
     ax.set(xlabel="batch", ylabel="loss")
     ax.legend()
-    means = f"{first:.2f} on average over the first ten, {last:.2f} over the last ten"
-    figures.show(fig, alt=f"A line, the losses of {len(losses)} batches: {means}. Guessing would give {chance:.2f}.")
+    alt = f"A line, the losses of {len(losses)} batches: {first:.2f} on average over the first ten, "
+    alt += f"{last:.2f} over the last ten. Guessing would give {chance:.2f}."
+    figures.show(fig, alt=alt)
 
 
 check.preview(for_real)
@@ -146,8 +149,8 @@ check.preview(for_real)
 # ## Find the faults
 #
 # A colleague has turned a run with Trainer into a loop. There, Adafactor ran at the rate 0.001; the matrices have
-# RMS 0.05. `Adafactor` is torch's, and `accuracy(model)` measures on the validation set. The program is to be launched
-# on two GPUs, in `fp16`. So far it has run on a CPU, without an error.
+# RMS 0.05. `Adafactor` is torch's, and `accuracy(model)` measures on the validation set. So far the program has run on
+# one CPU, without an error. Next, `accelerate launch --num_processes 2 --mixed_precision fp16` starts it on two GPUs.
 #
 # ```text
 #  1  accelerator = Accelerator()
@@ -155,7 +158,7 @@ check.preview(for_real)
 #  3  optimizer = Adafactor(params=model.parameters(), lr=0.02)
 #  4  loader = DataLoader(rows, batch_size=16, shuffle=True, collate_fn=collator)
 #  5  steps = 3 * len(loader)
-#  6  lr_scheduler = get_scheduler("linear", optimizer, num_warmup_steps=0, num_training_steps=steps)
+#  6  lr_scheduler = get_scheduler("linear", optimizer, 0, num_training_steps=steps)
 #  7  model, optimizer, lr_scheduler = accelerator.prepare(model, optimizer, lr_scheduler)
 #  8  model.train()
 #  9  for epoch in range(3):
@@ -187,8 +190,9 @@ def faults():
 # nobody goes back to training mode; it belongs between 9 and 10. Line 12: no mask. Line 13 should be
 # `accelerator.backward(loss)`.
 #
-# Innocent: line 3, as 0.02 · 0.05 = 0.001. Lines 5 and 6, since the schedule is planned from the whole loader. Line 11,
-# since gradients are cleared before backward. Lines 16 and 17 do what they should.
+# Innocent: line 1, since `accelerate launch` hands on `fp16`. Line 3, as 0.02 · 0.05 = 0.001. Lines 5 and 6, since the
+# schedule is planned from the whole loader. Line 11, since gradients are cleared before backward. Lines 16 and 17 do
+# what they should.
 
 # %%
 check.faults()
@@ -198,16 +202,17 @@ check.faults()
 #
 # Write `optimizer_steps(samples, batch, processes, accumulation, epochs)`: how many steps the optimizer takes in a
 # prepared loop with [data parallelism](../notebooks/glossary.ipynb#data-parallelism), in all epochs together. All are
-# whole numbers: `samples` rows in the data set, `batch` rows in a batch of one process, `processes` that share out the
-# batches, `accumulation` backward calls to a step.
+# whole numbers: `samples` rows in the data set, `batch` rows in a batch of one process, `processes` among which the
+# batches are dealt out, `accumulation` backward calls to a step.
 #
 # It works as in lesson 07. The loader keeps its last batch, however small. If the batches do not go round evenly, the
-# first rows serve once more, and all processes have as many. The end of the data ends a group in every epoch.
+# first rows serve once more, so that all processes get the same number of batches. At the end of each epoch a step is
+# taken, even if fewer than `accumulation` backward calls have come together.
 
 
 # %%
 def optimizer_steps(samples, batch, processes, accumulation, epochs):
-    """Steps of the optimizer in all `epochs` together; a whole number."""
+    """How many steps the optimizer takes in all `epochs` together; a whole number."""
     ### BEGIN SOLUTION
     batches = -(-samples // batch)
     each = -(-batches // processes)

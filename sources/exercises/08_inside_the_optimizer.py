@@ -37,15 +37,18 @@ def stepped(make, parameters):
 #
 # The function of the lesson counts AdamW and Adafactor. Write a `compute_optimizer_size(states)` that survives more.
 # `states` has one dictionary for each parameter: `optimizer.state.values()` itself, a list, or a generator, which can
-# be gone through only once. An entry of such a dictionary can be:
+# be gone through only once. There may be no dictionaries, or empty ones. Leave them as they are.
+#
+# What counts are the *values* in these dictionaries. Each of them is one of these four, and nothing else:
 #
 # - a tensor of any shape and dtype, on the CPU. Each of its numbers is an element, and takes the bytes of its dtype.
-# - a Python number, `int` or `float`: one element, and no bytes.
-# - None: nothing.
-# - a list, tuple or dictionary of all these, one inside the other: what is in it counts.
+# - a Python number, `int` or `float`: one element and no bytes, wherever and however often it stands there.
+# - None: no element and no bytes.
+# - a list, tuple or dictionary of such values, to any depth. It adds nothing itself; what is inside counts.
 #
-# A tensor counts **once** for all states together, in elements and in bytes, even if several entries hold it: 8-bit
-# optimizers give the same tensor to all parameters. There may be no states, or empty ones.
+# The same tensor counts **once** for all states together, in elements and in bytes, even if it stands in several
+# states, under several names, or in a list as well: 8-bit optimizers give one tensor to all parameters. The same means
+# one tensor object. Two tensors with equal numbers count as two. Two tensors never share memory here (no views).
 #
 # Return the size in MiB, of 1024² bytes, and the number of elements.
 
@@ -110,18 +113,20 @@ check.preview(side_by_side)
 # You find the [state](../notebooks/glossary.ipynb#optimizer-state) of one parameter, `optimizer.state[p]`, and the
 # parameter's shape. Which optimizer has left it? Write `whose_state(state, shape)`, which returns one of these names:
 #
-# - one of the seven in `makers`; `"adafactor"` is the course's own;
+# - one of the seven keys of `makers` above, where `"adafactor"` is the course's own;
 # - `"adamw8bit_bitsandbytes"`: the 8-bit AdamW of lesson 09. It keeps its two moments as `state1` and `state2`. For
 #   fewer than 4,096 numbers they stay in 32 bits; otherwise maps and scales stand beside them.
 #
 # `shape` is a `torch.Size`: of a matrix, a vector, or a convolution with four axes. The optimizer took at least one
 # step. Not all were made with default settings: RMSProp may have `momentum` or be `centered`, AdamW may have
 # `amsgrad`, and the Adafactor of `transformers` a `beta1`. Here is what each keeps for a 4 × 3 matrix by default.
+# Leave the state as you find it.
 
 
 # %%
 def look(state):
-    return ", ".join(f"{key} {list(v.shape) if torch.is_tensor(v) else repr(v)}" for key, v in state.items())
+    shown = {key: list(v.shape) if torch.is_tensor(v) else repr(v) for key, v in state.items()}
+    return ", ".join(f"{key} {value}" for key, value in shown.items())
 
 
 for name, make in makers.items():
@@ -131,7 +136,7 @@ for name, make in makers.items():
 
 # %%
 def whose_state(state, shape):
-    """The name of the optimizer that keeps `state`, a dictionary, for a parameter of this shape, a `torch.Size`."""
+    """The name of the optimizer that keeps this dictionary for a parameter of this shape."""
     ### BEGIN SOLUTION
     if "state1" in state:
         return "adamw8bit_bitsandbytes"
@@ -161,7 +166,8 @@ check.whose_state()
 # ## Predict Adafactor's moments
 #
 # Write `predicted_numbers(model)`: how many numbers the course's Adafactor will keep as *moments* after a step in
-# which every trainable parameter has a gradient. The step counts are left out.
+# which every trainable parameter has a gradient. The step counts are left out. What is factored, and along which axes,
+# is in lesson 04.
 #
 # `model` is any module. Two of its layers may share a weight; a parameter may be frozen (its `requires_grad` is then
 # `False`); shapes have any number of axes, from `()` for a single number to the four or more of a convolution. The
@@ -173,7 +179,7 @@ check.whose_state()
 
 # %%
 def predicted_numbers(model):
-    """How many moments, a whole number, Adafactor will keep for the trainable parameters of `model`, an `nn.Module`."""
+    """How many numbers, a whole number, Adafactor will keep as moments for this `nn.Module`."""
     ### BEGIN SOLUTION
     kept = 0
     for p in model.parameters():
@@ -248,7 +254,7 @@ t5 = planner.build("T5 3B")
 
 # %%
 def t5_3b():
-    """Three sizes for `t5` in GiB, and the wrong line's name: keys adamw, adafactor, adafactor_momentum, wrong."""
+    """Three sizes for `t5` in GiB, and under "wrong" the name of the line that is off."""
     ### BEGIN SOLUTION
     parameters = sum(p.numel() for p in t5.parameters())
     factored = predicted_numbers(t5)

@@ -26,7 +26,7 @@ MIB = 2**20  # bytes
 
 # %%
 def quantize_blocks(x, block_size):
-    """The codes and the scales of `x`, of shape [n]: `(codes, scales)`, of shapes [n] and [number of blocks]."""
+    """For `x` of shape [n]: `(codes, scales)`, of the shapes [n] and [number of blocks]."""
     ### BEGIN SOLUTION
     codes, scales = [], []
     for block in x.split(block_size):
@@ -63,9 +63,11 @@ def read_back():
     ax.bar(range(48), errors, color=figures.COLORS["adam8bit"])
     for edge in (15.5, 31.5):
         ax.axvline(edge, color=figures.COLORS["muted"], linewidth=1)
-    ax.set(title=f"{lost} of 15 neighbours of the outlier came back as 0", xlabel="number", ylabel="error in %")
-    told = f"In the block of the outlier, number 20, {lost} come back as 0, an error of 100 %"
-    figures.show(fig, alt=f"Error of 48 numbers, in three blocks. {told}; in the other two at most {outside:.1f} %.")
+    ax.set(title=f"{lost} of 15 neighbours of the outlier came back as 0")
+    ax.set(xlabel="number", ylabel="error in %")
+    alt = f"Error of 48 numbers, in three blocks. In the block of the outlier, number 20, {lost} come "
+    alt += f"back as 0, an error of 100 %; in the other two it is at most {outside:.1f} %."
+    figures.show(fig, alt=alt)
 
 
 check.preview(read_back)
@@ -86,7 +88,7 @@ check.preview(read_back)
 
 # %%
 def adam8bit_bytes(shapes):
-    """Bytes of the state of 8-bit AdamW for tensors of these shapes, a list of tuples; a whole number."""
+    """Bytes of state for tensors of these shapes, a list of tuples; returns a whole number."""
     ### BEGIN SOLUTION
     total, maps = 0, 0
     for shape in shapes:
@@ -127,7 +129,8 @@ def price_of_distilbert():
         "8-bit AdamW": yours / MIB,
         "Adafactor": memory.predict_state_size(model, "adafactor").mib,
     }
-    bars = {name: {"weights": weights, "gradients": weights, "state": state} for name, state in states.items()}
+    rest = {"weights": weights, "gradients": weights}
+    bars = {name: {**rest, "state": state} for name, state in states.items()}
     figures.show(*waterfall.three_bars(bars))
 
 
@@ -148,7 +151,7 @@ check.preview(price_of_distilbert)
 
 # %%
 def share_lost(x, block_size, kind):
-    """The share of the numbers of `x` other than zero that come back as zero; a number from 0 to 1."""
+    """The share, from 0 to 1, of the numbers of `x` other than zero that come back as zero."""
     ### BEGIN SOLUTION
     back = blockwise.dequantize(blockwise.quantize(x, block_size, kind=kind))
     return (back[x != 0] == 0).double().mean().item()
@@ -181,9 +184,10 @@ def growing_outlier():
             x[300] = size
             shares.append(100 * float(share_lost(x, 256, kind)))
         ax.plot(sizes, shares, color=figures.COLORS[color], label=kind)
-        first = next((f"{size:,.0f}" for size, share in zip(sizes, shares, strict=True) if share > 0), "no size")
-        told.append(f"with the {kind} map from {first} on, {max(shares):.1f} % at most")
-    ax.set(xscale="log", xlabel="size of the outlier", ylabel="% of all numbers lost", title="What one outlier costs")
+        costly = [f"{size:,.0f}" for size, share in zip(sizes, shares, strict=True) if share > 0]
+        told.append(f"with the {kind} map from {[*costly, 'no size'][0]} on, {max(shares):.1f} % at most")
+    ax.set(xscale="log", title="What one outlier costs")
+    ax.set(xlabel="size of the outlier", ylabel="% of all numbers lost")
     ax.legend(loc="center left")
     figures.show(fig, alt=f"Share of lost numbers against the size of one outlier: {'; '.join(told)}.")
 

@@ -32,7 +32,7 @@ KINDS = ("adamw", "rmsprop", "adafactor")
 
 # %%
 def choose(model, budget_mib):
-    """The name of an optimizer, one of `KINDS`, with which training fits into so many MiB; None if none does."""
+    """One of `KINDS` with which training fits into so many MiB; None if there is none."""
     ### BEGIN SOLUTION
     weights = sum(p.nbytes for p in model.parameters())
     gradients = sum(p.nbytes for p in model.parameters() if p.requires_grad)
@@ -64,21 +64,24 @@ def three_budgets():
     told = []
     for row, (name, budget) in enumerate((("impossible", 450), ("tight", 550), ("roomy", 1100))):
         line = f"{name}, {budget:,} MiB: {choose(model, budget)}"
-        ax.plot([budget, budget], [2.6, -0.7 - 0.4 * row], color=figures.COLORS["ink"], linestyle="--", linewidth=1)
-        ax.text(budget - 8, -0.7 - 0.4 * row, line, ha="right", va="top")
+        top = -0.7 - 0.4 * row
+        ax.plot([budget, budget], [2.6, top], color=figures.COLORS["ink"], linestyle="--", linewidth=1)
+        ax.text(budget - 8, top, line, ha="right", va="top")
         told.append(line)
     for row, kind in enumerate(KINDS):
-        parts = {"weights": weights, "gradients": weights, "state": memory.predict_state_size(model, kind).mib}
-        left = 0.0
+        state = memory.predict_state_size(model, kind).mib
+        parts, left = {"weights": weights, "gradients": weights, "state": state}, 0.0
         for part, size in parts.items():
-            ax.barh(row, size, left=left, color=figures.COLORS[part], label=part if row == 0 else None, zorder=0)
+            label = part if row == 0 else None
+            ax.barh(row, size, left=left, color=figures.COLORS[part], label=label, zorder=0)
             left += size
         ax.text(10, row, f"total {left:,.1f} MiB", va="center")
         told.append(f"{kind} takes " + ", ".join(f"{part} {size:,.1f}" for part, size in parts.items()))
         told[-1] += f", total {left:,.1f} MiB"
     ax.set(yticks=range(len(KINDS)), yticklabels=KINDS, ylim=(2.6, -1.6), xlim=(0, 1160), xlabel="MiB")
     fig.legend(loc="outside lower center", ncols=3)
-    figures.show(fig, alt=f"DistilBERT's memory as bars, budgets as lines with your choice. {'; '.join(told)}.")
+    alt = f"DistilBERT's memory as bars, budgets as lines with your choice. {'; '.join(told)}."
+    figures.show(fig, alt=alt)
 
 
 check.preview(three_budgets)
@@ -100,7 +103,7 @@ check.preview(three_budgets)
 
 # %%
 def prove(model, optimizer, batch, budget_mib):
-    """Take a step on `batch`, then measure: `(MiB of weights, gradients and state, whether that fits)`."""
+    """Take a step, then measure: `(MiB of weights, gradients and state, whether that fits)`."""
     ### BEGIN SOLUTION
     optimizer.zero_grad()
     model(**batch).loss.backward()
@@ -135,7 +138,8 @@ def predicted_and_measured():
         ("adafactor", adafactor.Adafactor),
     ):
         model = small.model(seed=0)
-        predicted = 2 * sum(p.nbytes for p in model.parameters()) / MIB + memory.predict_state_size(model, kind).mib
+        weights = sum(p.nbytes for p in model.parameters()) / MIB
+        predicted = 2 * weights + memory.predict_state_size(model, kind).mib
         total, fits = prove(model, make(model.parameters()), batch, 4.8)
         print(f"{kind:10} predicted {predicted:.3f} MiB, measured {total:.3f} MiB, fits into 4.8: {fits}")
 
@@ -148,13 +152,14 @@ check.preview(predicted_and_measured)
 # Write `fit(task, budget_mib, steps)`. It chooses an optimizer from `KINDS`. If none fits into the budget, it returns
 # `None`. Otherwise it trains and returns two values, the trained model and the optimizer:
 #
-# - a fresh model, `task.model(seed=0)`, with all its weights, on the rows of `task.train`;
+# - a fresh model, `task.model(seed=0)`, with all its weights, in 32 bits, on the rows of `task.train`;
 # - for exactly `steps` steps of the optimizer, which is all the time you have.
 #
 # In 100 steps the model has to beat the [majority baseline](../notebooks/glossary.ipynb#majority-baseline): its
 # accuracy on `task.validation` must be at least 0.05 higher. The batch size, the learning rate and a schedule are up
 # to you. Write a loop, or use `Trainer`. `task.collator` pads a list of rows to a batch, `task.batch_size` and
-# `task.learning_rate` are settings that do. Any optimizer that fits and learns is right.
+# `task.learning_rate` are settings that do with AdamW and with Adafactor at a fixed rate. Any of `KINDS` that fits and
+# learns is right.
 #
 # The check tries three budgets for the small model, a roomy one, a tight one and an impossible one, with a few steps
 # each; then the tight one with 100. That takes some seconds.
@@ -162,7 +167,7 @@ check.preview(predicted_and_measured)
 
 # %%
 def fit(task, budget_mib, steps):
-    """Train `task.model(seed=0)` for `steps` steps within so many MiB: `(model, optimizer)`; None if nothing fits."""
+    """Train for `steps` steps within so many MiB: `(model, optimizer)`; None if nothing fits."""
     ### BEGIN SOLUTION
     model = task.model(seed=0)
     kind = choose(model, budget_mib)
@@ -174,9 +179,17 @@ def fit(task, budget_mib, steps):
         optimizer = torch.optim.RMSprop(model.parameters(), lr=task.learning_rate / 10)
     else:
         optimizer = adafactor.Adafactor(
-            model.parameters(), lr=task.learning_rate, scale_parameter=False, relative_step=False
+            model.parameters(),
+            lr=task.learning_rate,
+            scale_parameter=False,
+            relative_step=False,
         )
-    loader = DataLoader(task.train, batch_size=task.batch_size, shuffle=True, collate_fn=task.collator)
+    loader = DataLoader(
+        task.train,
+        batch_size=task.batch_size,
+        shuffle=True,
+        collate_fn=task.collator,
+    )
     for batch in islice(chain.from_iterable(repeat(loader)), steps):
         optimizer.zero_grad()
         model(**batch).loss.backward()
