@@ -530,16 +530,16 @@ for name, settings in {"sgd": {"learning_rate": 0.1}, "adafactor": {"learning_ra
 # > **checkpoint** — a folder with all that a run needs to go on: weights, optimizer state, schedule, random state.
 
 # %%
-with tempfile.TemporaryDirectory() as folder:
-    four_steps = {"max_steps": 4, "use_cpu": True, "per_device_train_batch_size": 8, "output_dir": folder}
-    whole = new_trainer(**four_steps)
-    whole.train()
-    saving = four_steps | {"save_strategy": "steps", "save_steps": 2}
-    new_trainer(**saving).train()
-    checkpoint = Path(folder, "checkpoint-2")
-    files = {file.name: file.stat().st_size for file in sorted(checkpoint.iterdir())}
-    resumed = new_trainer(**saving)
-    resumed.train(resume_from_checkpoint=str(checkpoint))
+folder = tempfile.TemporaryDirectory()  # gone when the notebook's kernel ends
+four_steps = {"max_steps": 4, "use_cpu": True, "per_device_train_batch_size": 8, "output_dir": folder.name}
+whole = new_trainer(**four_steps)
+whole.train()
+saving = four_steps | {"save_strategy": "steps", "save_steps": 2}
+new_trainer(**saving).train()
+checkpoint = Path(folder.name, "checkpoint-2")
+resumed = new_trainer(**saving)
+resumed.train(resume_from_checkpoint=str(checkpoint))
+files = {file.name: file.stat().st_size for file in sorted(checkpoint.iterdir())}
 
 # %%
 for name, size in files.items():
@@ -554,6 +554,87 @@ assert same and resumed.state.global_step == whole.state.global_step == 4
 # %% [markdown]
 # Not close: equal. `optimizer.pt` holds R and C, and the step t, without which β₂(t) would begin at 0 again. With
 # AdamW it would be twice as large as the weights. **Adafactor makes checkpoints small too.**
+
+# %% [markdown]
+# ### Interrupted while it saves
+#
+# A run may also be killed *while* it writes a checkpoint. The file with Trainer's own state comes last. Take it away
+# from the newest checkpoint, as if the run had not got that far, and try to go on:
+
+# %%
+from course_lib import checkpoints
+
+Path(folder.name, "checkpoint-4", "trainer_state.json").unlink()
+try:
+    new_trainer(**saving).train(resume_from_checkpoint=True)
+except FileNotFoundError as error:
+    missed = Path(error.filename)
+    print("Trainer misses", missed.name, "in", missed.parent.name)
+newest = checkpoints.last(folder.name)
+print("the newest complete one:", newest.name)
+assert newest == checkpoint
+
+# %% [markdown]
+# `resume_from_checkpoint=True` takes the newest, complete or not. What was saved before is not lost: `checkpoints.last`
+# finds it, and `checkpoints.resume(trainer)` goes on from there. (Give every run a folder of its own. Otherwise the
+# newest checkpoint may be another run's.)
+
+# %% [markdown]
+# ### The same optimizer?
+#
+# And if you go on with *another* optimizer? First Trainer alone, then with a look at what was saved:
+
+# %%
+from textwrap import fill
+
+adamw = saving | {"optim": "adamw_torch"}
+try:
+    new_trainer(**adamw).train(resume_from_checkpoint=str(checkpoint))
+except KeyError as error:
+    print("KeyError:", error)
+try:
+    checkpoints.resume(new_trainer(**adamw))
+except ValueError as error:
+    print(fill(str(error), 110))
+
+# %% [markdown]
+# Trainer had loaded R and C into AdamW, which then looked for its two decays and found none. R and C are no first and
+# second moment: whoever changes the optimizer starts its averages anew. That is allowed, but you should know it.
+
+# %% [markdown]
+# ## Stop at NaN
+#
+# One interruption you should *want*. NaN, "not a number", is what ∞ − ∞ gives, and all that is computed with it. A
+# rate of 1e20 gets there in one step. (In fp16 far less will do.) **What does the log say?**
+
+# %% tags=["varies"]
+too_far = four_steps | {"learning_rate": 1e20}
+trainer = new_trainer(**too_far)
+trainer.train()
+print("losses:", [round(line["loss"], 3) for line in trainer.state.log_history if "loss" in line])
+spoilt = [bool(p.isnan().any()) for p in trainer.model.parameters()]
+print(f"NaN in {sum(spoilt)} of {len(spoilt)} tensors")
+assert all(spoilt) and trainer.state.log_history[-2]["loss"] == 0
+
+# %% [markdown]
+# A loss of **0**, as if all were perfect, and NaN everywhere. In its log, Trainer replaces NaN by the mean of
+# the losses since the last line, and here there were none (`logging_nan_inf_filter`). It would save those weights, too.
+# A callback can end such a run:
+
+# %% tags=["varies"]
+from course_lib.callbacks import StopAtNaN
+
+trainer = new_trainer(**too_far)
+trainer.add_callback(StopAtNaN())
+try:
+    trainer.train()
+except FloatingPointError as error:
+    print(fill(str(error), 110))
+assert all(bool(p.isfinite().all()) for p in trainer.model.parameters())
+
+# %% [markdown]
+# It looks at the loss and the gradients *before* each step. So weights, state and checkpoints are still good. With
+# Adafactor that matters: lesson 05 put one NaN into a gradient, and the whole matrix was lost, its averages for good.
 
 # %% [markdown]
 # ## Old names
@@ -596,8 +677,6 @@ for gone, value in (("adafactor", True), ("overwrite_output_dir", True), ("loggi
 # documentation lags behind.
 
 # %%
-from textwrap import fill
-
 from transformers.training_args import OptimizerNames
 
 menu = [name.value for name in OptimizerNames]
@@ -618,7 +697,8 @@ for name in ("adafactor", "adamw_hf", "muon"):
 # - `optim="adafactor"` means: no relative step, no RMS scaling, and Trainer's rate of 5e-5 unless you give one.
 # - RMS(U) ≤ 1, so the rates add up to the farthest that a matrix can move. Compare with its size.
 # - A given rate goes with a schedule, a relative step with `AdafactorSchedule`.
-# - Under gradient accumulation check the loss; after a checkpoint the run goes on as if nothing had happened.
+# - Under gradient accumulation check the loss. Stop at NaN, which the log hides.
+# - From a complete checkpoint, with the same optimizer, a run goes on as if nothing had happened.
 
 # %% [markdown]
 # ## Sources

@@ -1,0 +1,60 @@
+"""What :mod:`course_lib.checkpoints` reads from a saved optimizer state: who wrote it, and whether another fits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+# Which optimizer wrote a state is not saved. But the settings in its groups give it away: the first line of which all
+# are there.
+_WRITERS = {
+    "transformers' Adafactor": {"clip_threshold", "beta1"},
+    "the course's Adafactor": {"clip_threshold"},
+    "torch's Adafactor": {"beta2_decay"},
+    "torch's AdamW or Adam": {"betas", "amsgrad"},
+    "bitsandbytes' AdamW": {"betas", "t_alpha"},
+    "torch's SGD": {"dampening"},
+    "torch's RMSprop": {"centered"},
+    "torch's Adagrad": {"lr_decay"},
+}
+# In the groups of many optimizers, depending on the version and on who looks after them.
+_COMMON = {"params", "param_names", "initial_lr", "foreach", "fused", "maximize", "capturable", "differentiable"}
+_COMMON |= {"decoupled_weight_decay"}
+
+
+def writer(settings: dict[str, Any]) -> str:
+    """The optimizer that has these settings in its groups, in words."""
+    named = settings.keys() - _COMMON
+    known = (name for name, marks in _WRITERS.items() if marks <= named)
+    return next(known, f"an optimizer with the settings {', '.join(sorted(named))}")
+
+
+def fits(group: dict[str, Any], optimizer: torch.optim.Optimizer) -> bool:
+    """Whether a saved group has the settings that this optimizer looks for, and no others."""
+    # The defaults, since a state that was loaded earlier has put its own settings into the groups.
+    own = optimizer.defaults.keys()
+    unknown = group.keys() - own - optimizer.param_groups[0].keys()
+    differ = ((own - group.keys()) | unknown) - _COMMON
+    # The course's Adafactor takes over a state of transformers' class, unless that has momentum.
+    return not differ or (differ == {"beta1"} and "beta1" in group and group["beta1"] is None)
+
+
+def sizes(groups: list[dict[str, Any]]) -> str:
+    """How many parameters are in how many groups, in words."""
+    counts = " and ".join(str(len(group["params"])) for group in groups)
+    return f"{len(groups)} group{'s' * (len(groups) != 1)} of {counts} parameters"
+
+
+def rounded(saved: dict[str, Any], optimizer: torch.optim.Optimizer) -> tuple[str, str] | None:
+    """The dtypes from and to which torch's own loading would round some average, or None."""
+    if type(optimizer).load_state_dict is not torch.optim.Optimizer.load_state_dict:
+        return None
+    for group, own in zip(saved["param_groups"], optimizer.param_groups, strict=True):
+        for index, p in zip(group["params"], own["params"], strict=True):
+            for key, value in saved["state"].get(index, {}).items():
+                if key == "step" or not isinstance(value, torch.Tensor) or not value.is_floating_point():
+                    continue
+                if torch.promote_types(value.dtype, p.dtype) != p.dtype:
+                    return str(value.dtype).removeprefix("torch."), str(p.dtype).removeprefix("torch.")
+    return None
