@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import threading
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -71,15 +73,23 @@ def fetch(repository: Repository, local_only: bool) -> Path:
     """
     from huggingface_hub import snapshot_download
 
-    folder = Path(
-        snapshot_download(
-            repository.name,
-            repo_type=repository.kind,
-            allow_patterns=list(repository.files),
-            local_files_only=local_only,
-        )
-    )
+    wanted = {"allow_patterns": list(repository.files), "local_files_only": local_only}
+    with _no_warnings():
+        folder = Path(snapshot_download(repository.name, repo_type=repository.kind, **wanted))
     # Without a connection snapshot_download returns a folder that an earlier, broken download has left.
     if missing := [file for file in repository.files if not (folder / file).exists()]:
         raise FileNotFoundError(f"{', '.join(missing)} of {repository.name} did not arrive")
     return folder
+
+
+@contextmanager
+def _no_warnings() -> Iterator[None]:
+    """Leave out what huggingface_hub logs on the way: each new try, and that nobody is logged in."""
+    from huggingface_hub.utils import logging
+
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)

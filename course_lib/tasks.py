@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 class TaskUnavailable(RuntimeError):  # noqa: N818
     """The full tier's files could not be fetched or read. The message says why, and what to do."""
 
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows of it: this line alone, since the way there through the library helps no learner."""
+        return [f"{type(self).__name__}: {self}"]
+
 
 @dataclass(frozen=True, repr=False)
 class Task:

@@ -12,21 +12,62 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from transformers import DistilBertForMaskedLM, DistilBertTokenizerFast
+
+Rows = dict[str, list[tuple[str, str, int]]]  # by split: two sentences, and 1 if both say the same
 
 COMMIT = "1" * 40
-SENTENCES = ["A dog sleeps.", "A cat eats.", "The sun is out.", "It rains again."]
-ROWS = {"train": [(0, 1, 0), (0, 0, 1), (2, 2, 1), (2, 3, 0), (3, 3, 1)], "validation": [(1, 1, 1), (1, 3, 0)]}
+NO_HUB = {"COURSE_TIER": "full", "HF_ENDPOINT": "http://127.0.0.1:9", "NO_PROXY": "127.0.0.1"}  # nobody answers there
+DOG, CAT, SUN, RAIN = "A dog sleeps.", "A cat eats.", "The sun is out.", "It rains again."
+FEW: Rows = {
+    "train": [(DOG, CAT, 0), (DOG, DOG, 1), (SUN, SUN, 1), (SUN, RAIN, 0), (RAIN, RAIN, 1)],
+    "validation": [(CAT, CAT, 1), (CAT, RAIN, 0)],
+}
 
 
-def fill(home: Path) -> Path:
-    """Fill ``home/hub`` and return ``home``, which is what HF_HOME has to be."""
+def tokenizer(rows: Rows) -> DistilBertTokenizerFast:
+    """A tokenizer whose word pieces are the words of the rows."""
+    from transformers import DistilBertTokenizerFast
+
+    words = {
+        word for split in rows.values() for row in split for text in row[:2] for word in text.replace(".", " .").split()
+    }
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *sorted(words)]
+    vocabulary = {piece: i for i, piece in enumerate(pieces)}
+    return DistilBertTokenizerFast(vocab=vocabulary, do_lower_case=False, model_max_length=512)
+
+
+def random_model(tokenizer: DistilBertTokenizerFast, rows: Rows) -> DistilBertForMaskedLM:
+    """A DistilBERT of one layer of width 16 that knows nothing; ``rows`` are not looked at."""
+    from transformers import DistilBertConfig, DistilBertForMaskedLM
+
+    return DistilBertForMaskedLM(
+        DistilBertConfig(vocab_size=len(tokenizer), dim=16, hidden_dim=32, n_layers=1, n_heads=2)
+    )
+
+
+def fill(
+    home: Path,
+    rows: Rows = FEW,
+    model: Callable[[DistilBertTokenizerFast, Rows], DistilBertForMaskedLM] = random_model,
+) -> Path:
+    """Fill ``home/hub`` and return ``home``, which is what HF_HOME has to be.
+
+    ``model`` makes the checkpoint from the tokenizer and the rows. It is what the real one is: trained on masked
+    words, if at all, so without a classification head.
+    """
     source = home / "source"
-    _save_checkpoint(source / "model")
-    _save_rows(source / "data" / "mrpc")
+    pieces = tokenizer(rows)
+    for made in (pieces, model(pieces, rows)):
+        made.save_pretrained(source / "model")
+    _save_rows(source / "data" / "mrpc", rows)
     for name in ("model/pytorch_model.bin", "data/mrpc/test-00000-of-00001.parquet"):  # there, and not needed
         (source / name).write_bytes(b"large")
     _store(source / "model", home / "hub" / "models--distilbert--distilbert-base-cased")
@@ -40,19 +81,32 @@ def snapshot_file(home: Path, name: str) -> Path:
     return found
 
 
-def python(code: str, cwd: Path | None = None, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run Python code in a process of its own whose environment has nothing of Hugging Face or of the course."""
-    outside = {
-        k: v for k, v in os.environ.items() if not k.startswith(("HF_", "TRANSFORMERS_", "COURSE_", "ACCELERATE_"))
-    }
+def outside(variables: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The variables of an environment, but for what is Hugging Face's or the course's."""
+    own = ("HF_", "HUGGINGFACE_", "TRANSFORMERS_", "COURSE_", "ACCELERATE_")
+    return {name: value for name, value in variables.items() if not name.startswith(own)}
+
+
+def python(
+    code: str,
+    *arguments: str,
+    cwd: Path | None = None,
+    before: Sequence[str] = (),
+    seconds: int = 240,
+    **variables: str,
+) -> subprocess.CompletedProcess[str]:
+    """Run Python code in a process of its own whose environment is :func:`outside` and ``variables``.
+
+    ``before`` is what stands before the command, and ``seconds`` the most that it may take.
+    """
     return subprocess.run(
-        [sys.executable, "-c", code],
-        env=outside | {"PYTHONUTF8": "1"} | variables,
+        [*before, sys.executable, "-c", code, *arguments],
+        env=outside() | {"PYTHONUTF8": "1"} | variables,
         cwd=cwd,
         capture_output=True,
         text=True,
         encoding="utf-8",
-        timeout=240,
+        timeout=seconds,
         check=False,
     )
 
@@ -98,6 +152,7 @@ class _Answer(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(content)))
         self.send_header("ETag", f'"{hashlib.sha256(content).hexdigest()}"')
         self.send_header("X-Repo-Commit", COMMIT)
+        self.send_header("X-HF-Warning", "login; Nobody is logged in.")  # the real one says something like it
         self.end_headers()
         if self.command == "GET":
             if what == "resolve":
@@ -121,38 +176,18 @@ def _entry(snapshot: Path, name: str) -> dict[str, object]:
     return {"type": "file", "path": name, "size": len(content), "oid": hashlib.sha256(content).hexdigest()}
 
 
-def _save_checkpoint(folder: Path) -> None:
-    """A small DistilBERT as the real checkpoint is: trained on masked words, so without a classification head."""
-    from transformers import DistilBertConfig, DistilBertForMaskedLM, DistilBertTokenizerFast
-
-    pieces = [
-        "[PAD]",
-        "[UNK]",
-        "[CLS]",
-        "[SEP]",
-        "[MASK]",
-        *sorted(set(" ".join(SENTENCES).replace(".", " .").split())),
-    ]
-    vocabulary = {piece: i for i, piece in enumerate(pieces)}
-    DistilBertTokenizerFast(vocab=vocabulary, do_lower_case=False).save_pretrained(folder)
-    config = DistilBertConfig(vocab_size=len(pieces), dim=16, hidden_dim=32, n_layers=1, n_heads=2)
-    DistilBertForMaskedLM(config).save_pretrained(folder)
-
-
-def _save_rows(folder: Path) -> None:
+def _save_rows(folder: Path, rows: Rows) -> None:
     import pyarrow as pa
     from pyarrow import parquet
 
     folder.mkdir(parents=True)
-    for split, rows in ROWS.items():
-        first, second, labels = zip(*rows, strict=True)
-        table = {
-            "sentence1": [SENTENCES[i] for i in first],
-            "sentence2": [SENTENCES[i] for i in second],
-            "label": labels,
-            "idx": list(range(len(rows))),
-        }
-        parquet.write_table(pa.table(table), folder / f"{split}-00000-of-00001.parquet")
+    for split, of_split in rows.items():
+        first, second, labels = zip(*of_split, strict=True)
+        table = {"sentence1": first, "sentence2": second, "label": labels, "idx": range(len(labels))}
+        parquet.write_table(
+            pa.table({name: list(column) for name, column in table.items()}),
+            folder / f"{split}-00000-of-00001.parquet",
+        )
 
 
 def _store(source: Path, repository: Path) -> None:
