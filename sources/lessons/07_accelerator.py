@@ -455,8 +455,8 @@ for pieces in (1, 2, 4):
 # %% [markdown]
 # ## Several processes
 #
-# Your loop would run on two GPUs without a change: that is what `prepare` is for. We stay with one process here. But
-# how such a loop counts, you should know before you meet one.
+# Your loop runs in several processes without a change: that is what `prepare` is for. How it counts, you should know
+# before you start one.
 #
 # > **data parallelism** — several processes, each with a copy of the model and batches of its own; they average their
 # > gradients before each step, so that all copies stay equal.
@@ -570,6 +570,85 @@ torch.testing.assert_close(torch.tensor(rates), 0.08 * (1 - torch.arange(8) / 8)
 assert rates_with(4) == [0.08, 0.04, 0, 0, 0, 0, 0, 0]
 
 # %% [markdown]
+# ### The same loop in two processes
+#
+# A notebook is one process. (`notebook_launcher` starts more, but fails once the notebook has touched the GPU.) What
+# outgrows it becomes a script, which is started once for each process. `course_lib/distributed_loop.py` is your loop
+# as a script. What is new in it?
+
+# %%
+from course_lib import distributed_loop
+
+source = inspect.getsource(distributed_loop.train)
+print(source[source.index("    model, optimizer, loader") : source.index("    held")])
+
+# %% [markdown]
+# `reduce` makes the loss a mean over all processes, and `accelerator.print` prints in the *main process* only. To
+# be compared, runs must have the same rows in each step (64 in all, dealt out), in the same order, and no dropout,
+# whose masks would differ. **What does each of two processes hold, compared with one alone?**
+
+# %%
+predict("07-holds")
+
+# %% [markdown]
+# In a terminal you start the script with one process, and with two, by these lines:
+#
+# ```bash
+# python -m course_lib.distributed_loop --steps 40
+# torchrun --nproc_per_node 2 -m course_lib.distributed_loop --steps 40
+# ```
+#
+# From a notebook, `launch.run` does the same, on the CPU, and stops what takes longer than three minutes. Both take
+# some seconds, most of them for imports.
+
+# %% tags=["varies"]
+from course_lib import launch
+
+alone, pair = (launch.run("course_lib.distributed_loop", "--steps", "40", processes=n) for n in (1, 2))
+print(alone.printed, pair.printed, sep="\n\n")
+
+# %% tags=["answer", "varies"]
+from course_lib.diagrams import processes
+
+print("Their losses, and what they hold:")
+figures.show(*processes.compare(alone.results, pair.results))
+reveal("07-holds")
+
+# %%
+assert processes.furthest(alone.results["losses"], pair.results["losses"]) < 1e-3
+assert pair.results["apart"] == 0  # weights and state of both processes, compared at the end
+for part in ("weights", "gradients", "state"):
+    assert pair.results["bytes"][part] == 2 * alone.results["bytes"][part]  # a list with one entry for each
+
+# %% [markdown]
+# The losses are the same: it is the same training. **Activations are shared out, weights, gradients and state are
+# not.** They stand in every process, equal to the last bit. On top come the *messages*, a second copy of the
+# gradients, in which they are exchanged. (`gradient_as_bucket_view=True` makes the two one.) So the state has its
+# price in every process. For DistilBERT:
+
+# %%
+full = tasks.distilbert(device="meta")
+for kind in ("adamw", "adafactor_torch"):
+    each = memory.predict_state_size(full, kind).mib
+    print(f"{kind:15}  {each:6.2f} MiB of state in each process, {8 * each:8.2f} MiB in 8 of them")
+
+# %% [markdown]
+# On GPUs, `accelerate launch` is the starter. On one machine with four of them, and on two such machines:
+#
+# ```bash
+# accelerate launch --multi_gpu --num_machines 1 --num_processes 4 -m course_lib.distributed_loop
+# accelerate launch --multi_gpu --num_machines 2 --machine_rank 0 --num_processes 8 \
+#     --main_process_ip ADDRESS --main_process_port 29500 -m course_lib.distributed_loop
+# ```
+#
+# The second is typed on both, with `--machine_rank 1` on the other; `--num_processes` counts those of all machines.
+
+# %% [markdown]
+# **A trap:** `accelerate launch --cpu --num_processes 2` starts one process, and says nothing. (A test of this course
+# watches whether that is still so.) On a CPU take `torchrun`, and anywhere let the main process print
+# `accelerator.num_processes`, as the script does in its second line.
+
+# %% [markdown]
 # ## Computing in 16 bits
 #
 # > **mixed precision** — computing forward and backward in 16 bits per number where that is safe, while weights, their
@@ -625,10 +704,6 @@ assert {"compute_loss_func", "optimizers", "callbacks"} <= set(arguments)
 # models that train in turn, a loss over several batches, an optimizer of your own making in a loop of your own making.
 
 # %% [markdown]
-# (A notebook is one process. `notebook_launcher` starts more, but fails once the notebook has touched the GPU. Large
-# runs are scripts, which `accelerate launch` or `torchrun` starts once for each process.)
-
-# %% [markdown]
 # ## Going deeper: two traps of torch's Adafactor
 #
 # Its ε₁ is not the paper's, as lesson 05 showed. It is a floor under V̂, and it is squared. So what happens if you
@@ -672,6 +747,83 @@ for size in (1.0, 1e-2, 1e-3):
 # `model.bfloat16()`, to halve weights and gradients.
 
 # %% [markdown]
+# ## Going deeper: shards instead of copies
+#
+# Instead of keeping less, processes can keep a part each:
+#
+# > **sharded data parallelism** — data parallelism in which each process keeps only a part, a *shard*, of weights,
+# > gradients and state, and fetches the others' when it computes with them.
+
+# %% [markdown]
+# PyTorch calls it *fully sharded*, FSDP, and has it twice: FSDP1, and the newer FSDP2. A script takes two steps with
+# each optimizer, in two processes, on a small model that is whole or in shards. **What becomes of the moments?**
+
+# %% tags=["varies"]
+shards = launch.run("course_lib.sharded_step", processes=2).results
+ways = ("whole", "FSDP2", "FSDP1")
+print(f"torch {shards['torch']}, {shards['parameters']:,} parameters. Moments in one process and in the other:")
+print(f"{'':23}", *(f"{way:17}" for way in ways))
+for kind, found in shards["found"].items():
+    cells = (found[way].get("moments") or found[way]["error"].split(":")[:1] for way in ways)
+    print(f"{kind:23}", *(f"{' | '.join(f'{n:,}' if type(n) is int else n for n in cell):17}" for cell in cells))
+
+# %%
+assert shards["found"]["adamw"]["FSDP2"]["moments"] == [shards["parameters"]] * 2
+
+# %% [markdown]
+# AdamW shares its moments out. **FSDP2 stops every Adafactor. FSDP1 lets all of them pass, and that is worse:** both
+# processes together keep one number for each parameter, and no word is said. FSDP1 joins a module's tensors to one
+# vector before it cuts, and vectors are not factored. Which one do you get by default?
+
+# %%
+from accelerate.commands.launch import launch_command_parser
+
+asked = launch_command_parser().parse_args(["--use_fsdp", "script.py"])
+print("accelerate launch --use_fsdp takes FSDP", asked.fsdp_version)
+
+# %% [markdown]
+# And FSDP2, where does it stop? It cuts every matrix between two rows. These are the optimizers' own lines:
+
+# %% tags=["varies"]
+from textwrap import shorten
+
+for kind in ("adafactor_torch", "adafactor_transformers"):
+    found = shards["found"][kind]["FSDP2"]
+    print(kind, found.get("line"), shorten(found.get("error", ""), 110, placeholder=" …"), "", sep="\n")
+
+# %% [markdown]
+# transformers' class, and ours, have plain tensors for R and C, while G is in shards. That could be mended. torch's
+# comes a step further, to the column means, and there is the real difficulty. A matrix of your own, cut in two:
+
+# %%
+V = torch.arange(24.0).reshape(6, 4)
+shard_0, shard_1 = V.chunk(2)
+print("row means:    whole", V.mean(dim=1).tolist())
+print("              shards", shard_0.mean(dim=1).tolist(), "and", shard_1.mean(dim=1).tolist())
+print("column means: whole", V.mean(dim=0).tolist())
+print("              shards", shard_0.mean(dim=0).tolist(), "and", shard_1.mean(dim=0).tolist())
+
+# %%
+assert torch.equal((shard_0.mean(dim=0) + shard_1.mean(dim=0)) / 2, V.mean(dim=0))
+
+# %% [markdown]
+# R is complete in each shard. **C needs a message:** one number for each column, exchanged in every step. It can be
+# done, and today's classes do not. So you choose, AdamW in shards or Adafactor in copies. DistilBERT, in MiB for each
+# process, without activations and messages:
+
+# %%
+fixed = 2 * 4 * sum(p.numel() for p in full.parameters()) / 2**20  # weights and gradients, 4 bytes each
+adamw, small = (memory.predict_state_size(full, kind).mib for kind in ("adamw", "adafactor_torch"))
+for n in (1, 2, 4, 8):
+    copies = f"in copies: AdamW {fixed + adamw:6.1f}, Adafactor {fixed + small:5.1f}"
+    print(f"{n} process{'es' * (n > 1):2}  {copies}   in shards: AdamW {(fixed + adamw) / n:6.1f}")
+
+# %% [markdown]
+# With two processes they are level, and beyond that shards win, as they divide weights and gradients too. They cost
+# messages: weights travel in every step, and a layer's are whole while it computes. On a single GPU there is nothing
+# to share out, and Adafactor saves all the same.
+
+# %% [markdown]
 # **For those who are done early.** Evaluate after every epoch and keep the best weights. How many lines is that in the
 # loop, and where do they go? Then look up what Trainer calls it (`load_best_model_at_end`), and what it wants in
 # return.
@@ -684,7 +836,8 @@ for size in (1.0, 1e-2, 1e-3):
 #   prepared.
 # - Faults are silent: no mask, no training mode, not prepared, cleared too early. Check that parameters move, and
 #   that the baseline is beaten.
-# - Steps: round up three times. A prepared scheduler ticks once for each process.
+# - Several processes: round up three times to count the steps. A prepared scheduler ticks once for each process. The
+#   state stands whole in every one.
 # - Trainer for ease of use, Accelerator for control; the state is the same small one.
 
 # %% [markdown]
@@ -698,7 +851,12 @@ for size in (1.0, 1e-2, 1e-3):
 #   [`AcceleratedScheduler`, `BatchSamplerShard`](https://huggingface.co/docs/accelerate/package_reference/torch_wrappers),
 #   [batches and learning rates on several
 #   devices](https://huggingface.co/docs/accelerate/concept_guides/performance).
-# - Data parallelism: Li et al. 2020, [arXiv 2006.15704](https://arxiv.org/abs/2006.15704). Mixed precision:
-#   Micikevicius et al. 2018, [arXiv 1710.03740](https://arxiv.org/abs/1710.03740).
+# - Data parallelism: Li et al. 2020, [arXiv 2006.15704](https://arxiv.org/abs/2006.15704); [its
+#   buckets](https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html);
+#   [`torchrun`](https://docs.pytorch.org/docs/stable/elastic/run.html) and [`accelerate
+#   launch`](https://huggingface.co/docs/accelerate/basic_tutorials/launch). In shards: Zhao et al. 2023,
+#   [arXiv 2304.11277](https://arxiv.org/abs/2304.11277). Adafactor in shards:
+#   [pytorch#109581](https://github.com/pytorch/pytorch/issues/109581). Mixed precision: Micikevicius et al. 2018,
+#   [arXiv 1710.03740](https://arxiv.org/abs/1710.03740).
 # - Accumulation in Trainer: [transformers#47688](https://github.com/huggingface/transformers/issues/47688). Processes
 #   from a notebook: [accelerate#166](https://github.com/huggingface/accelerate/issues/166).
