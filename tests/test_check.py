@@ -388,6 +388,21 @@ def test_progress_and_preview(capsys, monkeypatch):
     assert capsys.readouterr().out == ""
 
 
+def test_preview_does_not_wait_for_an_endless_function(capsys, monkeypatch):
+    task = double(name="endless_one")
+    task(endless)
+    check.preview(lambda: print("never shown"))
+    out = capsys.readouterr().out
+    assert "Your endless_one does not come to an end." in out and "never shown" not in out
+    task(lambda x: 2 * x)
+    check.preview(lambda: print("shown"))
+    assert capsys.readouterr().out.endswith("shown\n")
+    call = _guard.call
+    monkeypatch.setattr(_guard, "call", lambda function, seconds, quiet: call(function, 0.2, quiet))
+    check.preview(lambda: endless(1))
+    assert "never ends" in capsys.readouterr().out
+
+
 def test_names_are_found_and_wrong_ones_are_told():
     assert "ema" in dir(check) and repr(check.ema).startswith("check.ema() judges your ema")
     with pytest.raises(AttributeError, match="no task 'emma'; there are preview, progress, ema"):

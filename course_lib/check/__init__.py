@@ -50,21 +50,27 @@ def progress(*tasks: str) -> None:
 def preview(make: Callable[[], Any]) -> None:
     """Show what your functions make of something, if they are written already; otherwise say what is missing.
 
+    It does not start while a function of yours is known to run on and on, and is stopped after a minute itself.
+
     Args:
         make: a function without arguments, such as ``lambda: ema(series, 0.9)``. What it returns is shown, unless it is
             None.
     """
     from IPython.display import display
 
-    from course_lib.check import _show
+    from course_lib.check import _guard, _show
 
-    try:
-        value = make()
-    except NotImplementedError:
+    if _show.endless:
+        return _show.note(f"Your `{min(_show.endless)}` does not come to an end. To see something here, mend it first.")
+    outcome = _guard.call(make, 60.0, quiet=False)
+    error = outcome.error
+    if outcome.stopped:
+        return _show.note("This was still running after a minute. Look for a loop in your function that never ends.")
+    if isinstance(error, NotImplementedError):
         return _show.note("To see something here, first write the function above.")
-    except NameError as error:
+    if isinstance(error, NameError):
         return _show.note(f"`{error.name}` does not exist yet: run the cell that defines it.")
-    except Exception as error:
+    if error is not None:
         return _show.note(f"Your function raised `{type(error).__name__}: {error}`")
-    if value is not None:
-        display(value)
+    if outcome.value is not None:
+        display(outcome.value)

@@ -12,7 +12,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,17 +49,20 @@ class Outcome:
     running: bool = False
 
 
-def call(function: Callable[[], Any], seconds: float) -> Outcome:
-    """Call a function without arguments, quietly, for at most so many seconds. Raises nothing."""
+def call(function: Callable[[], Any], seconds: float, quiet: bool = True) -> Outcome:
+    """Call a function without arguments for at most so many seconds, quietly or letting out what it shows.
+
+    Raises nothing.
+    """
     outcome = Outcome()
-    with _quiet() as captured:
+    with _quiet() if quiet else nullcontext() as captured:
         try:
             outcome.value = (_with_alarm if _has_alarm() else _in_thread)(function, seconds)
         except TimeIsUp as error:
             outcome.stopped, outcome.running = True, error.args == ("running",)
         except BaseException as error:  # also SystemExit, and KeyboardInterrupt when the learner presses stop
             outcome.error, outcome.line = error, _line(error)
-    outcome.printed = captured.stdout
+    outcome.printed = captured.stdout if captured else ""
     return outcome
 
 

@@ -17,6 +17,8 @@ STRESSED = re.compile(r"(?<![\w*])\*([^\s*](?:[^*]*[^\s*])?)\*(?![\w*])")
 
 # The last outcome of each task in this kernel.
 outcomes: dict[str, str] = {}
+# The tasks whose function was stopped when it was last checked.
+endless: set[str] = set()
 
 
 def verdict(name: str, found: Any) -> None:

@@ -152,6 +152,9 @@ class Task:
         verdict = self.judge(_from_notebook(self.name) if function is None else function)
         _show.verdict(self.name, verdict)
         _show.outcomes[self.name] = verdict.outcome
+        _show.endless.discard(self.name)
+        if verdict.belief == "never_returns":
+            _show.endless.add(self.name)
         if os.environ.get("COURSE_CHECK") == "strict" and verdict.outcome != "correct":
             raise AssertionError(f"{self.name}: {verdict.outcome}. {verdict.says}".strip())
 
