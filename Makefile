@@ -12,7 +12,7 @@ OLD := This course needs Python 3.11 or newer: say where one is, as in PYTHON=py
 # Threads that wait for one another sleep instead of spinning: on busy cores the small models train 20 times faster.
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: help lab run test build classroom constraints clean
+.PHONY: help lab run test build compare classroom constraints clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -31,6 +31,9 @@ test: .venv/maintainer .torchao/$(TORCHAO) ## Run every test
 
 build: .venv/maintainer ## Rebuild notebooks and pictures from sources/, or LESSON=04 alone
 	$(PY) tools/build.py $(LESSON)
+
+compare: .venv/learner ## Measure anew what lesson 10 compares: 10 to 25 minutes on two cores
+	$(PY) benchmarks/compare.py
 
 classroom: .venv/maintainer ## Make classroom/, for teaching with nbgrader: exercises/README.md says how
 	@$(PY) tools/classroom.py

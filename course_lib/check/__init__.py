@@ -21,6 +21,7 @@ EXERCISES: dict[str, tuple[str, ...]] = {
     "exercise_07": ("torch_rate", "train", "faults", "optimizer_steps"),
     "exercise_08": ("compute_optimizer_size", "whose_state", "predicted_numbers", "t5_3b"),
     "exercise_09": ("quantize_blocks", "adam8bit_bytes", "share_lost"),
+    "exercise_10": ("better", "flaws", "five_scenarios"),
     "capstone": ("choose", "prove", "fit"),
 }
 

@@ -10,4 +10,5 @@ EXPORTS = {
     "adafactor_pipeline": "course_lib.diagrams.pipeline:adafactor_pipeline",
     "trainer_accelerator": "course_lib.diagrams.trainer_accelerator:trainer_accelerator",
     "code_points": "course_lib.diagrams.code_points:code_points",
+    "cheat_sheet": "course_lib.diagrams.cheat_sheet:draw",
 }

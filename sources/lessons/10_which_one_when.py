@@ -1,0 +1,407 @@
+# %% [markdown]
+# ## Where we are
+#
+# 501.9 MiB of state with AdamW, 127.8 with 8-bit AdamW, 0.68 with Adafactor: you have accounted for every byte. What
+# does the saving cost, in accuracy and in time? In this lesson all three have been measured side by side, and you
+# learn to read such a table without being fooled by it.
+
+# %%
+import random
+from textwrap import fill
+
+import torch
+
+from course_lib import comparison, figures, lockstep, memory, planner, tasks
+from course_lib.comparison import difference, mean, sampling_error, sd
+from course_lib.diagrams import cheat_sheet, seeds, tried_rates, trade_off
+from course_lib.explore import Slider, explore, predict, reveal
+
+MIB, GIB = 2**20, 2**30  # bytes
+compared = comparison.load()
+print(compared)
+
+# %% [markdown]
+# The table is a file of this course, `optimizers.json`. In a copy of the course `make compare` measures everything
+# anew, on your own machine, in some ten minutes. It is always the *small* task, which tells the language of a name.
+
+# %%
+results, task = compared.results, compared.task
+on_meta = tasks.distilbert(device="meta")
+kinds = ("adamw", "adamw8bit_bitsandbytes", "adafactor_transformers", "adafactor_torch")
+for (name, result), kind in zip(results.items(), kinds, strict=True):
+    assert result.memory.state == memory.predict_state_size(on_meta, kind).bytes
+    print(f"{name:24} {result.memory.state / MIB:6.2f} MiB of state for DistilBERT")
+
+# %% [markdown]
+# There are four rows, as Adafactor has two forms. **Given rate** is what Trainer sets. **Relative step** is torch's
+# class, with [relative step size](glossary.ipynb#relative-step-size) and [RMS scaling](glossary.ipynb#RMS-scaling); its
+# rate is a cap, 0.01 in the paper.
+
+# %% [markdown]
+# ## Pick a winner
+#
+# All four were trained with the same seed: the same first weights, the same batches in the same order, the same
+# dropout. Here is how they came out. Further left is less state, further up is more accuracy. **Which one would you
+# take? Write it down.**
+
+# %%
+states = {name: result.memory.state / MIB for name, result in results.items()}
+accuracy = {name: result.accuracy for name, result in results.items()}
+runs = seeds.Seeds(states, accuracy, task["validation"])
+figures.show(*runs.update(1))
+
+# %% [markdown]
+# Now reveal more seeds, one by one. Below, a mark says whose mean was the highest after each. **Do you keep your
+# winner?** Then reveal them in another order: what would you have picked if another seed had come first?
+
+
+# %%
+def draw(revealed=1, shuffle=0):
+    order = list(range(len(compared.seeds)))
+    if shuffle:
+        random.Random(shuffle).shuffle(order)
+    return runs.update(revealed, order)
+
+
+explore(
+    draw,
+    revealed=Slider(1, len(compared.seeds), label="seeds revealed"),
+    shuffle=Slider(0, 9, label="another order"),
+)
+
+# %% [markdown]
+# All of them:
+
+# %% tags=["picture"]
+figures.show(*runs.update(len(compared.seeds)))
+
+# %% [markdown]
+# ## Two kinds of chance
+#
+# The dots scatter although nothing was changed but the seed. Their standard deviation (SD) says how much. It is the
+# first kind of chance: **the seed**.
+
+# %%
+print(f"{'':24} accuracy, mean ± SD   from    to     macro F1, mean ± SD")
+for name, result in results.items():
+    ends = f"{min(result.accuracy):.3f}  {max(result.accuracy):.3f}"
+    print(f"{name:24} {mean(result.accuracy):.3f} ± {sd(result.accuracy):.3f}         {ends}", end="   ")
+    print(f"{mean(result.f1):.3f} ± {sd(result.f1):.3f}")
+    assert min(result.accuracy) > task["majority"] + 0.3
+print(f"always the most frequent class: {task['majority']:.3f}")
+
+# %% [markdown]
+# ### The best seed
+#
+# Reports often give one number only. Which one of these would you be shown?
+
+# %%
+predict("10-best")
+
+# %% tags=["answer"]
+print("The best of eight, above their mean, in standard deviations:")
+draws = torch.randn(100_000, 8, generator=torch.Generator().manual_seed(0))
+print(f"simulated  {(draws.amax(1) - draws.mean(1)).mean():.2f}")
+for name, result in results.items():
+    print(f"{name:24} {(max(result.accuracy) - mean(result.accuracy)) / sd(result.accuracy):.2f}")
+reveal("10-best")
+
+# %% [markdown]
+# So **the best seed** is a number about luck, and about how often somebody tried. Nor is **the higher mean** a winner
+# yet. It is just a better summary of the same scattered dots.
+
+# %% [markdown]
+# ### The validation set
+#
+# The yellow band is the second kind of chance. All runs were judged by the same few hundred names. Had other names been
+# drawn, all dots would lie elsewhere.
+
+# %%
+predict("10-rows")
+
+# %% tags=["answer"]
+print("Sampling error of an accuracy of 0.75:")
+for rows in (20, 100, 470, 47_000):
+    print(f"{rows:6,} rows: ± {100 * sampling_error(0.75, rows):.1f} points")
+reveal("10-rows")
+
+# %% [markdown]
+# > **sampling error** — how far a number would typically move if other examples had been drawn to measure it by. For
+# > an accuracy $p$ on $n$ rows its standard deviation is $\sqrt{p(1-p)/n}$.
+
+# %% [markdown]
+# It stays the same however many seeds you add: more runs on the same names do not make more names. But it also does
+# not hit one optimizer alone. A name that is hard is hard for all. What counts is how much the **difference** would
+# move.
+
+# %% [markdown]
+# ## A difference, and how far to trust it
+#
+# `correct` has a row for each seed and a column for each name: was the answer right? Subtract two such tables, entry
+# by entry, and the hard names drop out.
+
+
+# %%
+def by_hand(a, b):
+    d = a.correct.astype(float) - b.correct  # −1, 0 or 1, shape [seeds, names]
+    from_seeds = d.mean(1).std(ddof=1) / d.shape[0] ** 0.5
+    from_names = d.mean(0).std(ddof=1) / d.shape[1] ** 0.5
+    return d.mean(), from_seeds, from_names
+
+
+base = results["AdamW"]
+found = {name: difference(other.correct, base.correct) for name, other in results.items() if other is not base}
+for name, other in found.items():
+    middle, from_seeds, from_names = by_hand(results[name], base)
+    assert abs(middle - other.mean) + abs(from_seeds - other.from_seeds) + abs(from_names - other.from_rows) < 1e-12
+    print(f"{name:24} {100 * middle:+.2f} points, ± {100 * from_seeds:.2f} by seeds, ± {100 * from_names:.2f} by names")
+
+# %% [markdown]
+# Each ± is a standard error: the typical distance of the mean from what endless seeds, or endless names, would give.
+# (They come together as the root of the sum of their squares.) Two of them to either side make an interval that
+# catches the truth in some 95 % of such studies.
+
+# %%
+figures.show(*tried_rates.differences("AdamW", found))
+
+# %%
+told = {True: "the sign is settled", False: "the sign is open"}
+for name, other in found.items():
+    low, high = (100 * end for end in other.interval)
+    print(f"{name:24} from {low:+.1f} to {high:+.1f} points: {told[other.resolved]}")
+
+# %% [markdown]
+# Where the interval has 0 in it, these data do not tell which of the two is better. It is tempting to read on: "no
+# difference, so they are equal".
+
+# %%
+predict("10-equal")
+
+# %% tags=["answer"]
+print("What a reader may take from each interval:")
+for name, other in found.items():
+    low, high = (100 * end for end in other.interval)
+    print(f"{name:24} worse by more than {max(-low, 0):.1f} points or better by more than {max(high, 0):.1f}: unlikely")
+reveal("10-equal")
+
+# %% [markdown]
+# To *show* that two are equal for your purpose, say beforehand which difference would not matter to you, and get an
+# interval that lies within it. How many names would a limit of one point take, if two standard errors have to fit
+# into it?
+
+# %%
+for name, other in found.items():
+    rows = task["validation"] * (2 * other.from_rows / 0.01) ** 2
+    print(f"{name:24} about {rows:,.0f} names, and so many seeds that they add next to nothing")
+
+# %% [markdown]
+# ## A fair rate for each
+#
+# There is a third way to be fooled, and no seed protects from it. Each of the four got its rate from the same
+# search: five rates, half a power of ten apart, two seeds that are not among those above, judged by names held back
+# from *training*, so that the validation set stays unseen. What if one of them had not been searched for?
+
+# %%
+predict("10-untuned")
+
+# %% tags=["answer"]
+print("Accuracy on held-back names, at the best of five rates and at 1e-4:")
+given = {name: result.tried for name, result in results.items() if 1e-4 in result.tried}
+for name, tried in given.items():
+    print(f"{name:24} {max(tried.values()):.3f}   {tried[1e-4]:.3f}")
+gaps = [
+    max(tuned.values()) - left[1e-4] for one, tuned in given.items() for other, left in given.items() if one != other
+]
+print(f"a tuned one ahead of an untuned rival: {100 * min(gaps):.0f} to {100 * max(gaps):.0f} points")
+assert min(gaps) > 0.15
+reveal("10-untuned")
+
+# %%
+figures.show(*tried_rates.tried_rates({name: result.tried for name, result in results.items()}, task["majority"]))
+for name, result in results.items():
+    print(f"{name:24} chosen: {result.rate:g}")
+
+# %% [markdown]
+# With an **untuned rival** each of them can be made the winner, against each of the others. So ask of every comparison
+# how the rates were found, and whether both sides got the same search. (A rate at the edge of the five would say that
+# the search was too narrow.)
+
+# %%
+assert all(min(result.tried) < result.rate < max(result.tried) for result in results.values())
+
+# %% [markdown]
+# **Stopping point for a class.** So far: seeds, names, differences, rates. To talk about: which sentence about these
+# four would you be ready to sign? What follows: a seed of your own, memory, time, and a table to decide by.
+
+# %% [markdown]
+# ## A seed of your own
+#
+# Numbers in a file are one thing. Train one yourself, as the table's runs were trained: choose the optimizer and a
+# seed that is not in the table. It takes a quarter of a minute or so.
+
+# %%
+mine, my_seed = "Adafactor, given rate", 2024  # change them
+assert my_seed not in compared.seeds
+small = tasks.load("small")
+live = lockstep.train(small, {mine: results[mine].rate}, seed=my_seed)[mine]
+
+# %% tags=["varies"]
+print(f"{mine}, rate {live.rate:g}, seed {my_seed}: accuracy {live.accuracy:.3f}, F1 {live.f1:.3f}")
+distance = (live.accuracy - mean(results[mine].accuracy)) / sd(results[mine].accuracy)
+print(f"{abs(distance):.1f} standard deviations {'above' if distance > 0 else 'below'} the mean of the table's runs")
+figures.show(*runs.update(len(compared.seeds), live={mine: live.accuracy}))
+assert live.accuracy > task["majority"] + 0.3
+
+# %% [markdown]
+# The hollow mark is yours. One run cannot confirm a mean, but it can make you doubt it: beyond three standard
+# deviations something else than the seed may be different, such as a version.
+
+# %% [markdown]
+# ## What it costs in memory
+#
+# The plane of lesson 01, in which you placed optimizers by thinking. Now each point is a state that was counted after
+# a step of a full-size DistilBERT, all its vectors and embeddings included.
+
+# %%
+labels = {"AdamW": "AdamW", "8-bit Adam": "8-bit AdamW", "Adafactor": "Adafactor, given rate"}
+parameters = sum(p.numel() for p in on_meta.parameters())
+points = {}
+for label, name in labels.items():
+    kept = results[name].memory
+    points[label] = (kept.elements / parameters, 8 * kept.state / kept.elements)
+figures.show(*trade_off.trade_off(points))
+
+# %% [markdown]
+# State is not the total, and the total is not the peak. This is what the same step needed, on a CPU:
+
+# %%
+print("MiB                       state     total   added in the step     peak")
+for name, result in results.items():
+    kept = result.memory
+    print(f"{name:24} {kept.state / MIB:6.1f}  {kept.total / MIB:8,.1f}  {kept.added / MIB:18.1f}", end="")
+    print(f"  {kept.peak / MIB:7,.1f}")
+largest = max(p.numel() * 4 for p in on_meta.parameters())
+times = round(results["8-bit AdamW"].memory.added / largest)
+print(f"8-bit AdamW adds {times} times the largest tensor, {largest / MIB:.1f} MiB, unpacked")
+
+# %% [markdown]
+# (Added is what the memory allocator saw. The total has weights and gradients in it.) Look at 8-bit AdamW: here its
+# step unpacks both averages of the tensor it works on, with everything that is computed from them. What it saves
+# between the steps, it needs for a moment *within* them. On a GPU one kernel does this in small pieces.
+
+# %% [markdown]
+# The peak of a whole training step can lie elsewhere: where most activations are alive. Then the optimizer is not the
+# one to ask.
+
+# %%
+predict("10-activations")
+
+
+# %% tags=["answer"]
+def activations(batch, length=128):
+    tokens = torch.zeros(batch, length, dtype=torch.long, device="meta")
+    labels = torch.zeros(batch, dtype=torch.long, device="meta")
+    return planner.saved_bytes(on_meta, lambda: on_meta(tokens, labels=labels).loss)
+
+
+print("What each change saves, in GiB:")
+for name, result in results.items():
+    print(f"{name:24} {(base.memory.state - result.memory.state) / GIB:.2f}")
+print(f"no state at all          {base.memory.state / GIB:.2f}")
+halved = (activations(128) - activations(64)) / GIB
+print(f"half the batch           {halved:.2f}")
+assert halved > 2 > base.memory.state / GIB
+reveal("10-activations")
+
+# %% [markdown]
+# ## What it costs in time
+#
+# Times depend on the machine, and on what else it does. So all four took turns, and what was kept is a **ratio** to
+# AdamW: of whole training runs of the small model, and of the optimizer's step alone for DistilBERT.
+
+# %%
+print("                         training, mean ± SD   large step, median (quartiles)")
+for name, result in results.items():
+    kept = result.memory
+    print(f"{name:24} {mean(result.ratios):.2f} ± {sd(result.ratios):.2f}", end="           ")
+    print(f"{kept.step_ratio:.2f} ({kept.quartiles[0]:.2f} to {kept.quartiles[1]:.2f})")
+
+# %% [markdown]
+# These are one CPU's ratios, one thread's, with these versions. Take from them that bytes and time do not follow each
+# other, and measure on your own machine. Lesson 11 explains where a step's time goes.
+
+# %% [markdown]
+# ## A table to decide by
+#
+# Nobody needs "the best optimizer". Somebody is short of something. Each line below is a need with a limit, and a ✓
+# says who meets it, *by these measurements*. The limits are examples: **put in your own.**
+
+
+# %%
+def good_rates(result, within=0.05):
+    return sum(value > max(result.tried.values()) - within for value in result.tried.values())
+
+
+def against_adamw(result):
+    return difference(result.correct, base.correct).interval
+
+
+needs = {
+    "weights, gradients, state: 700 MiB": lambda r: r.memory.total <= 700 * MIB,
+    "the same at the step's peak: 700 MiB": lambda r: r.memory.peak <= 700 * MIB,
+    "not shown to be worse than AdamW": lambda r: against_adamw(r)[1] >= 0,
+    "shown to be at most 2 points worse": lambda r: against_adamw(r)[0] > -0.02,
+    "training takes at most 1.2 of the time": lambda r: mean(r.ratios) <= 1.2,
+    "two of five rates within 5 points": lambda r: good_rates(r) >= 2,
+}
+
+# %%
+print(" " * 40 + "".join(f"{name.replace(', ', ',|').split('|')[-1]:>15}" for name in results))
+for need, met in needs.items():
+    print(f"{need:40}" + "".join(f"{'✓' if met(result) else '–':>15}" for result in results.values()))
+
+# %% [markdown]
+# Read the third and the fourth line together: not shown to be worse, and shown not to be worse, are two things. And
+# read down: an optimizer with a ✓ in *your* lines will do. If several will, take the one you know how to tune.
+
+# %%
+for name, result in results.items():
+    missed = [need for need, met in needs.items() if not met(result)]
+    print(fill(f"{name}: {'; '.join(missed) or 'meets all of them'}", 110, subsequent_indent="  "))
+
+# %% [markdown]
+# ## One page
+#
+# What this lesson and those before it come to, to print: `images/cheat_sheet.svg` in the course's repository.
+
+# %%
+figures.show(*cheat_sheet.draw())
+
+# %% [markdown]
+# **For those who are done early.** Train all four with your seed in one call of `lockstep.train`, and compare their
+# order with that of the means. Then: `difference` takes only seeds and names that both have in common. What would you
+# have to compute if the runs had been judged by *different* names?
+
+# %% [markdown]
+# ## Recap
+#
+# - One seed is an anecdote, and the best seed a lucky one. Report the mean, the SD and how many.
+# - Other names would have moved all accuracies. Compare on the same rows, and look at the difference and its interval.
+# - An interval with 0 in it leaves the sign open. It does not prove equality.
+# - A rival without a search loses for no reason of its own. The same search for each.
+# - Decide by what is short: state, peak, time, or tuning. Activations are not the optimizer's to save.
+
+# %% [markdown]
+# ## Sources
+#
+# - All numbers: measured by `benchmarks/compare.py`; its results, with date and versions, in `benchmarks/results`.
+# - Seeds and validation sets as sources of variance: Bouthillier et al. 2021, [arXiv
+#   2103.03098](https://arxiv.org/abs/2103.03098). Seeds in fine-tuning: Dodge et al. 2020, [arXiv
+#   2002.06305](https://arxiv.org/abs/2002.06305).
+# - What tuning does to comparisons of optimizers: Choi et al. 2019, [arXiv
+#   1910.05446](https://arxiv.org/abs/1910.05446); Schmidt et al. 2021, [arXiv
+#   2007.01547](https://arxiv.org/abs/2007.01547).
+# - No difference found is no equality: Altman & Bland 1995, "Absence of evidence is not evidence of absence", *BMJ*
+#   311:485.
+# - The mean of the largest of n normal values: Tippett 1925, *Biometrika* 17:364–387.
+# - Room for a step in 8 bits: counted here; bitsandbytes' code for CPUs, version 0.50.
