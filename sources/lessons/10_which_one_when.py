@@ -107,8 +107,9 @@ for name, result in results.items():
 reveal("10-best")
 
 # %% [markdown]
-# So **the best seed** is a number about luck, and about how often somebody tried. Nor is **the higher mean** a winner
-# yet. It is just a better summary of the same scattered dots.
+# (Simulated with normally distributed numbers; real ones need not be so.) **The best seed** is a number about luck,
+# and about how often somebody tried. Nor is **the higher mean** a winner yet. It is just a better summary of the same
+# scattered dots.
 
 # %% [markdown]
 # ### The validation set
@@ -165,14 +166,14 @@ for name, other in found.items():
 figures.show(*tried_rates.differences("AdamW", found))
 
 # %%
-told = {True: "the sign is settled", False: "the sign is open"}
 for name, other in found.items():
     low, high = (100 * end for end in other.interval)
-    print(f"{name:24} from {low:+.1f} to {high:+.1f} points: {told[other.resolved]}")
+    print(f"{name:24} from {low:+.1f} to {high:+.1f} points: 0 is {'outside' if other.resolved else 'inside'}")
 
 # %% [markdown]
-# Where the interval has 0 in it, these data do not tell which of the two is better. It is tempting to read on: "no
-# difference, so they are equal".
+# ### If 0 is inside
+#
+# Then these data do not tell which of the two is better. It is tempting to read on: "no difference, so they are equal".
 
 # %%
 predict("10-equal")
@@ -185,6 +186,35 @@ for name, other in found.items():
 reveal("10-equal")
 
 # %% [markdown]
+# ### If 0 is outside
+#
+# Then the sign is known, as far as one look can tell. But you took three looks, and with more than one the odd false
+# alarm is to be expected. And with few seeds, two standard errors are a little narrow:
+
+# %%
+from scipy.stats import t
+
+print(f"at least one false alarm in three looks at 5 %: up to {3 * 0.05:.0%}")
+for count in (8, 3):
+    print(f"{count} seeds: {t.ppf(0.975, count - 1):.1f} standard errors instead of 2")
+
+# %% [markdown]
+# So ask for a second opinion: other seeds, other names. There is one in the table. The runs that chose the learning
+# rates had two seeds of their own, and were judged by other names. **Do they agree about the signs?**
+
+# %%
+for name, other in found.items():
+    again = results[name].tried[results[name].rate] - base.tried[base.rate]
+    agree = "the same sign" if again * other.mean > 0 else "another sign"
+    print(f"{name:24} above AdamW: {100 * other.mean:+.1f} points here, {100 * again:+.1f} there: {agree}")
+
+# %% [markdown]
+# (Two seeds make a weak witness, though an independent one.) Look at your winner from the start of the lesson again.
+# What would you say of it now?
+
+# %% [markdown]
+# ### If it should be equality
+#
 # To *show* that two are equal for your purpose, say beforehand which difference would not matter to you, and get an
 # interval that lies within it. How many names would a limit of one point take, if two standard errors have to fit
 # into it?
@@ -220,6 +250,16 @@ reveal("10-untuned")
 figures.show(*tried_rates.tried_rates({name: result.tried for name, result in results.items()}, task["majority"]))
 for name, result in results.items():
     print(f"{name:24} chosen: {result.rate:g}")
+
+# %% [markdown]
+# Lesson 09 said that 8-bit AdamW stays closer to AdamW than Adafactor does: the same rule, with coarser averages. One
+# mean cannot show that, a curve can. How far is each from AdamW's, at the rate where it is farthest?
+
+# %%
+for name, tried in given.items():
+    if tried is not base.tried:
+        apart = max(abs(value - base.tried[rate]) for rate, value in tried.items())
+        print(f"{name:24} at most {100 * apart:.1f} points from AdamW at the same rate")
 
 # %% [markdown]
 # With an **untuned rival** each of them can be made the winner, against each of the others. So ask of every comparison
@@ -379,15 +419,15 @@ figures.show(*cheat_sheet.draw())
 
 # %% [markdown]
 # **For those who are done early.** Train all four with your seed in one call of `lockstep.train`, and compare their
-# order with that of the means. Then: `difference` takes only seeds and names that both have in common. What would you
-# have to compute if the runs had been judged by *different* names?
+# order with that of the means. Then: `difference` needs the same names on both sides. What would you have to
+# compute if the runs had been judged by *different* names?
 
 # %% [markdown]
 # ## Recap
 #
 # - One seed is an anecdote, and the best seed a lucky one. Report the mean, the SD and how many.
 # - Other names would have moved all accuracies. Compare on the same rows, and look at the difference and its interval.
-# - An interval with 0 in it leaves the sign open. It does not prove equality.
+# - An interval with 0 in it leaves the sign open. It does not prove equality. One without 0 wants a second opinion.
 # - A rival without a search loses for no reason of its own. The same search for each.
 # - Decide by what is short: state, peak, time, or tuning. Activations are not the optimizer's to save.
 
