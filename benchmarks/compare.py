@@ -1,6 +1,6 @@
 """Measure what lesson 10 compares: accuracy over seeds, and what a full-size model needs. `make compare` runs it.
 
-It takes some ten minutes on two idle cores, and writes `course_lib/data/optimizers.json`, which lessons read, and from
+It takes 10 to 25 minutes on two cores, and writes `course_lib/data/optimizers.json`, which lessons read, and from
 it `results/optimizers.csv` and `results/optimizers.md`.
 """
 

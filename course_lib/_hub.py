@@ -8,6 +8,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
 
@@ -72,9 +73,10 @@ def fetch(repository: Repository, local_only: bool) -> Path:
         FileNotFoundError: a file is missing after all; other errors of the download as they come.
     """
     from huggingface_hub import snapshot_download
+    from huggingface_hub.utils import logging
 
     wanted = {"allow_patterns": list(repository.files), "local_files_only": local_only}
-    with _no_warnings():
+    with only_errors(logging):  # not each new try, nor that nobody is logged in
         folder = Path(snapshot_download(repository.name, repo_type=repository.kind, **wanted))
     # Without a connection snapshot_download returns a folder that an earlier, broken download has left.
     if missing := [file for file in repository.files if not (folder / file).exists()]:
@@ -83,10 +85,8 @@ def fetch(repository: Repository, local_only: bool) -> Path:
 
 
 @contextmanager
-def _no_warnings() -> Iterator[None]:
-    """Leave out what huggingface_hub logs on the way: each new try, and that nobody is logged in."""
-    from huggingface_hub.utils import logging
-
+def only_errors(logging: ModuleType) -> Iterator[None]:
+    """Leave out warnings; ``logging`` is the module of that name in a library of Hugging Face's."""
     before = logging.get_verbosity()
     logging.set_verbosity_error()
     try:

@@ -6,8 +6,6 @@ Sources: Dolan & Brockett 2005 for the sentences; GLUE (Wang et al. 2019, arXiv 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,8 +63,9 @@ def build_model(checkpoint: Path) -> PreTrainedModel:
     """The pretrained DistilBERT with a new classification head, in fp32."""
     import torch
     from transformers import DistilBertForSequenceClassification
+    from transformers.utils import logging
 
-    with _no_loading_report():
+    with _hub.only_errors(logging):  # not that the head is new, and that the checkpoint's own is left out
         model = DistilBertForSequenceClassification.from_pretrained(
             checkpoint,
             dtype=torch.float32,
@@ -89,16 +88,3 @@ def _way_on(cached: bool) -> str:
         return "Check the connection and run this again, which goes on with the download"
     folders = " and ".join(f"{r.kind}s--{r.name.replace('/', '--')}" for r in (_hub.MODEL, _hub.DATASET))
     return f"Delete {folders} from the Hugging Face cache and restart the kernel with a connection, to fetch them anew"
-
-
-@contextmanager
-def _no_loading_report() -> Iterator[None]:
-    """Leave out the report that the new head is not in the checkpoint and the old one not in the model."""
-    from transformers.utils import logging
-
-    before = logging.get_verbosity()
-    logging.set_verbosity_error()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(before)

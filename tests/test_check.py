@@ -109,7 +109,7 @@ class Strange(list):
         (lambda x: (2 * x.double()).requires_grad_(), "correct", "", ""),
         (noisy, "correct", "", ""),
         (lambda x: x**2, "incorrect", "squares", "A square."),
-        (lambda x: 2 * x + 1, "incorrect", "", ""),
+        (lambda x: 2 * x + 1, "incorrect", "", "no mistake that the check knows by name"),
         (lambda x: 2 * x.sum(), "incorrect", "", "Its shape is []; [2] was expected."),
         (lambda x: "2", "incorrect", "", "It is a text; an array of shape [2] was expected."),
         (lambda x: [[1], [1, 2]], "incorrect", "", "It is a list; an array"),
@@ -388,7 +388,7 @@ def test_progress_and_preview(capsys, monkeypatch):
     assert capsys.readouterr().out == ""
 
 
-def test_preview_does_not_wait_for_an_endless_function(capsys, monkeypatch):
+def test_preview_does_not_wait_for_an_endless_function(capsys):
     task = double(name="endless_one")
     task(endless)
     check.preview(lambda: print("never shown"))
@@ -397,10 +397,10 @@ def test_preview_does_not_wait_for_an_endless_function(capsys, monkeypatch):
     task(lambda x: 2 * x)
     check.preview(lambda: print("shown"))
     assert capsys.readouterr().out.endswith("shown\n")
-    call = _guard.call
-    monkeypatch.setattr(_guard, "call", lambda function, seconds, quiet: call(function, 0.2, quiet))
-    check.preview(lambda: endless(1))
+    check.preview(lambda: endless(1), seconds=0.2)
     assert "never ends" in capsys.readouterr().out
+    in_thread(lambda: check.preview(lambda: time.sleep(0.2) or print("shown"), seconds=0.1))
+    assert capsys.readouterr().out == "shown\n"
 
 
 def test_names_are_found_and_wrong_ones_are_told():

@@ -48,14 +48,15 @@ def progress(*tasks: str) -> None:
     _show.progress(tasks)
 
 
-def preview(make: Callable[[], Any]) -> None:
+def preview(make: Callable[[], Any], seconds: float = 60.0) -> None:
     """Show what your functions make of something, if they are written already; otherwise say what is missing.
 
-    It does not start while a function of yours is known to run on and on, and is stopped after a minute itself.
+    It does not start while a function of yours is known to run on and on.
 
     Args:
         make: a function without arguments, such as ``lambda: ema(series, 0.9)``. What it returns is shown, unless it is
             None.
+        seconds: it is stopped after so many, where the system can do that.
     """
     from IPython.display import display
 
@@ -63,10 +64,10 @@ def preview(make: Callable[[], Any]) -> None:
 
     if _show.endless:
         return _show.note(f"Your `{min(_show.endless)}` does not come to an end. To see something here, mend it first.")
-    outcome = _guard.call(make, 60.0, quiet=False)
+    outcome = _guard.call(make, seconds, quiet=False)
     error = outcome.error
     if outcome.stopped:
-        return _show.note("This was still running after a minute. Look for a loop in your function that never ends.")
+        return _show.note(f"This still ran after {seconds:.0f} seconds. Look for a loop of yours that never ends.")
     if isinstance(error, NotImplementedError):
         return _show.note("To see something here, first write the function above.")
     if isinstance(error, NameError):

@@ -1,6 +1,7 @@
 """What to say about mistakes that happen in any task, whatever it is about."""
 
 STUB = "`{name}` still raises `NotImplementedError`: write your answer in its place."
+UNKNOWN = "This is no mistake that the check knows by name. Compare both by hand; `check.{name}.hint()` helps."
 
 MISTAKES = {
     "overwritten_name": (

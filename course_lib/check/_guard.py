@@ -52,12 +52,14 @@ class Outcome:
 def call(function: Callable[[], Any], seconds: float, quiet: bool = True) -> Outcome:
     """Call a function without arguments for at most so many seconds, quietly or letting out what it shows.
 
-    Raises nothing.
+    Raises nothing. What a function shows from another thread would get lost, so without an alarm one that may show
+    something has no time limit.
     """
     outcome = Outcome()
+    limited = _with_alarm if _has_alarm() else _in_thread
     with _quiet() if quiet else nullcontext() as captured:
         try:
-            outcome.value = (_with_alarm if _has_alarm() else _in_thread)(function, seconds)
+            outcome.value = limited(function, seconds) if quiet or _has_alarm() else function()
         except TimeIsUp as error:
             outcome.stopped, outcome.running = True, error.args == ("running",)
         except BaseException as error:  # also SystemExit, and KeyboardInterrupt when the learner presses stop

@@ -11,7 +11,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -217,7 +217,7 @@ class Task:
             if belief := self._recognised(cases, results, wrongs):
                 text = f"{failing.says} {belief.says}" if failing.belief else belief.says
                 return Verdict("incorrect", text, belief.name, failing.given, failing.came, failing.expected)
-        return failing
+        return failing if failing.says else replace(failing, says=everyday.UNKNOWN.format(name=self.name))
 
     def _result(self, attempt: Attempt, tried: Case) -> Any:
         """What the learner's function makes of a case."""
@@ -235,7 +235,7 @@ class Task:
         given = self._given(tried)
         if self.accept is not None:
             verdict = self.accept(result, *copy.deepcopy(tried.args))
-            return verdict if verdict is None or verdict.given else Verdict(**{**vars(verdict), "given": given})
+            return verdict if verdict is None or verdict.given else replace(verdict, given=given)
         rules = (self.rule,) if callable(self.rule) else self.rule
         expected = [self._right(rule, tried) for rule in rules]
         if any(_values.same(result, right, self.rtol, self.atol) for right in expected):

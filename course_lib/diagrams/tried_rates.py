@@ -58,7 +58,9 @@ def differences(against: str, found: Mapping[str, Difference]) -> tuple[Figure, 
         ax.plot([low, high], [y, y], color=color, linewidth=1.6, solid_capstyle="butt")
         ax.plot([middle - inner, middle + inner], [y, y], color=color, linewidth=6, alpha=0.5, solid_capstyle="butt")
         ax.plot(middle, y, marker, color=color, markersize=9)
-        ax.text(middle, y - 0.2, f"{middle:+.1f} ({low:+.1f} to {high:+.1f})", ha="center", va="bottom")
+        label = f"{middle:+.1f} ({low:+.1f} to {high:+.1f})".replace("-", "−")
+        box = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}  # where the line at 0 would cross it
+        ax.text(middle, y - 0.2, label, ha="center", va="bottom", bbox=box)
         told.append(f"{name} {middle:+.1f}, from {low:+.1f} to {high:+.1f}, from seeds alone ± {inner:.1f}")
     ax.axvline(0, color=COLORS["ink"], linewidth=1.2)
     ax.set_yticks(range(len(found)), [name.replace(", ", ",\n") for name in found])

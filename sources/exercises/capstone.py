@@ -231,4 +231,4 @@ def whole():
         print(f"fits: {fits}, accuracy {accuracy:.3f}")
 
 
-check.preview(whole)
+check.preview(whole, seconds=300)

@@ -22,7 +22,7 @@ print(compared)
 
 # %% [markdown]
 # The table is a file of this course, `optimizers.json`. In a copy of the course `make compare` measures everything
-# anew, on your own machine, in some ten minutes. It is always the *small* task, which tells the language of a name.
+# anew, on your own machine, in 10 to 25 minutes. It is always the *small* task, which tells the language of a name.
 
 # %%
 results, task = compared.results, compared.task
@@ -151,11 +151,14 @@ def by_hand(a, b):
 
 
 base = results["AdamW"]
-found = {name: difference(other.correct, base.correct) for name, other in results.items() if other is not base}
+rivals = {name: other for name, other in results.items() if other is not base}
+found = {name: difference(other.correct, base.correct) for name, other in rivals.items()}
 for name, other in found.items():
     middle, from_seeds, from_names = by_hand(results[name], base)
-    assert abs(middle - other.mean) + abs(from_seeds - other.from_seeds) + abs(from_names - other.from_rows) < 1e-12
-    print(f"{name:24} {100 * middle:+.2f} points, ± {100 * from_seeds:.2f} by seeds, ± {100 * from_names:.2f} by names")
+    assert abs(middle - other.mean) < 1e-12
+    assert abs(from_seeds - other.from_seeds) + abs(from_names - other.from_rows) < 1e-12
+    print(f"{name:24} {100 * middle:+.2f} points, ± {100 * from_seeds:.2f} by seeds", end="")
+    print(f", ± {100 * from_names:.2f} by names")
 
 # %% [markdown]
 # Each ± is a standard error: the typical distance of the mean from what endless seeds, or endless names, would give.
@@ -168,7 +171,8 @@ figures.show(*tried_rates.differences("AdamW", found))
 # %%
 for name, other in found.items():
     low, high = (100 * end for end in other.interval)
-    print(f"{name:24} from {low:+.1f} to {high:+.1f} points: 0 is {'outside' if other.resolved else 'inside'}")
+    place = "outside" if other.resolved else "inside"
+    print(f"{name:24} from {low:+.1f} to {high:+.1f} points: 0 is {place}")
 
 # %% [markdown]
 # ### If 0 is inside
@@ -182,7 +186,8 @@ predict("10-equal")
 print("What a reader may take from each interval:")
 for name, other in found.items():
     low, high = (100 * end for end in other.interval)
-    print(f"{name:24} worse by more than {max(-low, 0):.1f} points or better by more than {max(high, 0):.1f}: unlikely")
+    worse, better = max(-low, 0), max(high, 0)
+    print(f"{name:24} worse by more than {worse:.1f} points or better by more than {better:.1f}: unlikely")
 reveal("10-equal")
 
 # %% [markdown]
@@ -240,14 +245,18 @@ given = {name: result.tried for name, result in results.items() if 1e-4 in resul
 for name, tried in given.items():
     print(f"{name:24} {max(tried.values()):.3f}   {tried[1e-4]:.3f}")
 gaps = [
-    max(tuned.values()) - left[1e-4] for one, tuned in given.items() for other, left in given.items() if one != other
+    max(tuned.values()) - left[1e-4]
+    for one, tuned in given.items()
+    for other, left in given.items()
+    if one != other
 ]
 print(f"a tuned one ahead of an untuned rival: {100 * min(gaps):.0f} to {100 * max(gaps):.0f} points")
 assert min(gaps) > 0.15
 reveal("10-untuned")
 
 # %%
-figures.show(*tried_rates.tried_rates({name: result.tried for name, result in results.items()}, task["majority"]))
+searched = {name: result.tried for name, result in results.items()}
+figures.show(*tried_rates.tried_rates(searched, task["majority"]))
 for name, result in results.items():
     print(f"{name:24} chosen: {result.rate:g}")
 
@@ -288,7 +297,8 @@ live = lockstep.train(small, {mine: results[mine].rate}, seed=my_seed)[mine]
 # %% tags=["varies"]
 print(f"{mine}, rate {live.rate:g}, seed {my_seed}: accuracy {live.accuracy:.3f}, F1 {live.f1:.3f}")
 distance = (live.accuracy - mean(results[mine].accuracy)) / sd(results[mine].accuracy)
-print(f"{abs(distance):.1f} standard deviations {'above' if distance > 0 else 'below'} the mean of the table's runs")
+side = "above" if distance > 0 else "below"
+print(f"{abs(distance):.1f} standard deviations {side} the mean of the table's runs")
 figures.show(*runs.update(len(compared.seeds), live={mine: live.accuracy}))
 assert live.accuracy > task["majority"] + 0.3
 
