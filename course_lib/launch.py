@@ -142,6 +142,7 @@ def _cause(complaints: str, status: int) -> str:
     if signals:
         # torchrun ends the others with SIGTERM.
         first = min(signals, key=lambda signal: "SIGTERM" in signal)
-        return f"something else ended a process ({first}), most likely for want of memory."
+        why = ", most likely for want of memory" if "Signal 9" in first else ""
+        return f"a process was ended by a signal ({first}){why}."
     lines = complaints.strip().splitlines()
     return lines[-1][:300] if lines else f"exit status {status}, and not a word."

@@ -10,6 +10,8 @@ The numbers that each process keeps as moments are put beside those of an optimi
 from __future__ import annotations
 
 import json
+import os
+import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterable
@@ -108,6 +110,10 @@ def main() -> None:
         parameters = sum(p.numel() for p in model().parameters())
         print(json.dumps({"torch": torch.__version__, "parameters": parameters, "found": found}))
     dist.destroy_process_group()
+    # The threads that sharding has started in torch are sometimes still there when Python unloads it, which then aborts
+    # the process. All is said and done, so leave without unloading.
+    sys.stdout.flush()
+    os._exit(0)
 
 
 if __name__ == "__main__":

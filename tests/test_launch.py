@@ -1,6 +1,8 @@
 """Scripts in processes of their own: their results, their errors in one sentence, and their end when time is up."""
 
 import json
+import re
+import signal
 import socket
 import subprocess
 import sys
@@ -88,10 +90,12 @@ def test_an_error_of_the_script_is_told_in_its_own_words(module, processes):
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_a_process_that_was_killed_is_told_as_such(module, processes):
-    name = module("import os, signal, time\nif rank == 0: os.kill(os.getpid(), signal.SIGKILL)\ntime.sleep(60)")
-    with pytest.raises(LaunchError, match=r"something else ended a process \(.*9.*\), most likely for want of memory"):
-        launch.run(name, processes=processes)
+@pytest.mark.parametrize(("name", "reason"), [("KILL", ", most likely for want of memory."), ("ABRT", ".")])
+def test_a_process_that_a_signal_ended_is_told_as_such(module, processes, name, reason):
+    script = module(f"import os, signal, time\nif rank == 0: os.kill(os.getpid(), signal.SIG{name})\ntime.sleep(60)")
+    number = getattr(signal, f"SIG{name}").value
+    with pytest.raises(LaunchError, match=rf"ended by a signal \(Signal {number}\b.*\){re.escape(reason)}$"):
+        launch.run(script, processes=processes)
 
 
 @pytest.mark.parametrize(

@@ -595,7 +595,7 @@ except KeyError as error:
 try:
     checkpoints.resume(new_trainer(**adamw))
 except ValueError as error:
-    print(fill(str(error), 110))
+    print(fill(str(error), 92))
 
 # %% [markdown]
 # Trainer had loaded R and C into AdamW, which then looked for its two decays and found none. R and C are no first and
@@ -629,7 +629,7 @@ trainer.add_callback(StopAtNaN())
 try:
     trainer.train()
 except FloatingPointError as error:
-    print(fill(str(error), 110))
+    print(fill(str(error), 92))
 assert all(bool(p.isfinite().all()) for p in trainer.model.parameters())
 
 # %% [markdown]
@@ -680,7 +680,7 @@ for gone, value in (("adafactor", True), ("overwrite_output_dir", True), ("loggi
 from transformers.training_args import OptimizerNames
 
 menu = [name.value for name in OptimizerNames]
-print(fill(", ".join(menu), 110))
+print(fill(", ".join(menu), 92))
 for name in ("adafactor", "adamw_hf", "muon"):
     print(f"optim={name!r}: {outcome(make_arguments, optim=name)}, documented: {name in TrainingArguments.__doc__}")
     assert (name in menu) == (name == "adafactor")

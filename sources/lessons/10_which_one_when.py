@@ -417,7 +417,7 @@ for need, met in needs.items():
 # %%
 for name, result in results.items():
     missed = [need for need, met in needs.items() if not met(result)]
-    print(fill(f"{name}: {'; '.join(missed) or 'meets all of them'}", 110, subsequent_indent="  "))
+    print(fill(f"{name}: {'; '.join(missed) or 'meets all of them'}", 92, subsequent_indent="  "))
 
 # %% [markdown]
 # ## One page
