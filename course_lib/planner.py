@@ -8,7 +8,8 @@ told otherwise; mixed precision leaves them as they are.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from math import inf
 from typing import TYPE_CHECKING
 
 import torch
@@ -74,7 +75,12 @@ class Plan:
     @property
     def total(self) -> int:
         """The sum: what is in use after the forward pass, if the last step's gradients still wait to be cleared."""
-        return self.weights + self.gradients + self.state + self.activations
+        return sum(self.parts.values())
+
+    @property
+    def parts(self) -> dict[str, int]:
+        """The four parts by name."""
+        return asdict(self)
 
     def cards(self, sizes: Sequence[int] = CARDS) -> dict[int, str]:
         """For each card, sold with so many "GB", whether the total fits: GB are 10⁹ bytes, GiB 2³⁰."""
@@ -86,7 +92,7 @@ class Plan:
         return "fits if GB are GiB" if self.total <= size * GIB else "too large"
 
     def __str__(self) -> str:
-        sizes = (f"{name} {getattr(self, name) / GIB:.2f}" for name in ("weights", "gradients", "state"))
+        sizes = (f"{name} {size / GIB:.2f}" for name, size in self.parts.items() if name != "activations")
         cards = ", ".join(f"{size} GB: {word}" for size, word in self.cards().items())
         about = f"activations about {self.activations / GIB:.1f}, total about {self.total / GIB:.1f} GiB"
         return f"{', '.join(sizes)}, {about}; {cards}"
@@ -114,6 +120,32 @@ def plan(
     state = memory.predict_state_size(model, kind).bytes
     activations = estimate_activations(model, batch, length, mixed, fused_attention)
     return Plan(**_weights(model), state=state, activations=activations)
+
+
+def largest_batch(
+    model: PreTrainedModel,
+    kind: str,
+    room: float,
+    *,
+    length: int,
+    mixed: bool = False,
+    fused_attention: bool = False,
+) -> int:
+    """How many texts of ``length`` tokens a batch may have, if training is to take at most ``room`` bytes.
+
+    0 where not even one fits. The other arguments are those of :func:`plan`, as are the errors.
+    """
+    one, two = (
+        plan(model, kind, batch=batch, length=length, mixed=mixed, fused_attention=fused_attention).total
+        for batch in (1, 2)
+    )
+    each = two - one  # activations grow in proportion to the batch, and nothing else does
+    return max(0, int((room - one) // each) + 1)
+
+
+def longest(model: PreTrainedModel) -> float:
+    """How many tokens a text may have for ``model``; infinite where positions are relative, as in T5."""
+    return getattr(model.config, "max_position_embeddings", None) or inf
 
 
 def build(name: str) -> PreTrainedModel:

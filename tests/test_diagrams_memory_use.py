@@ -75,6 +75,20 @@ def test_stack_marks_the_cards_that_its_axis_reaches():
         assert_readable(fig)
 
 
+@pytest.mark.parametrize(
+    ("span", "names"),
+    [
+        (115, ["16 GiB", "24 GiB", "80 GiB"]),
+        (300, ["16, 24 GiB", "80 GiB"]),
+        (700, ["16, 24, 80 GiB"]),
+    ],
+)
+def test_stack_names_cards_together_that_stand_close(span, names):
+    fig, _ = waterfall.stack({"weights": 0.9 * span}, "Mine", span=span, unit="GiB", cards=(16, 24, 80))
+    assert [words for words, *_ in boxes(fig) if words[0].isdigit() and words.endswith("GiB")] == names
+    assert_readable(fig)
+
+
 def shapes(optimizer_class, n, m):
     weight = torch.nn.Parameter(torch.ones(n, m))
     optimizer = optimizer_class([weight])

@@ -1,4 +1,5 @@
 from copy import deepcopy
+from math import inf
 
 import pytest
 import torch
@@ -148,6 +149,28 @@ def test_a_plan_adds_up_what_is_known_and_what_is_estimated():
     assert plan.cards((24, 80)) == {24: "too large", 80: "fits"}
     assert str(plan).startswith("weights 25.10, gradients 25.10, state 12.75, activations about ")
     assert "GiB; 16 GB: too large, 24 GB: too large, 80 GB: fits" in str(plan)
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+@pytest.mark.parametrize(("name", "kind"), [("GPT-2 XL", "adamw"), ("LLaMA 7B", "adafactor"), ("DistilBERT", "sgd")])
+def test_one_text_more_than_the_largest_batch_does_not_fit(name, kind, mixed):
+    model, room = planner.build(name), 80 * planner.GIB
+    batch = planner.largest_batch(model, kind, room, length=512, mixed=mixed)
+    fits, more = (planner.plan(model, kind, batch=b, length=512, mixed=mixed).total for b in (batch, batch + 1))
+    assert batch > 0 and fits <= room < more
+    assert planner.largest_batch(model, kind, fits, length=512, mixed=mixed) == batch
+    assert planner.largest_batch(model, kind, fits - 1, length=512, mixed=mixed) == batch - 1
+
+
+def test_where_no_text_fits_the_largest_batch_is_none():
+    model = planner.build("GPT-2")
+    one = planner.plan(model, "adamw", batch=1, length=64, fused_attention=True)
+    for room, batch in ((one.total, 1), (one.total - 1, 0), (one.weights, 0), (0, 0)):
+        assert planner.largest_batch(model, "adamw", room, length=64, fused_attention=True) == batch
+
+
+def test_texts_are_as_long_as_positions_reach():
+    assert [planner.longest(planner.build(name)) for name in ("DistilBERT", "GPT-2", "T5 base")] == [512, 1024, inf]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -97,7 +98,8 @@ def stack(
         left += size
     total = sum(parts.values())
     _name(ax, parts, middles, span)
-    ax.text(total + 0.01 * span, 0, f"total\n{_size(total)}", va="center", fontweight="bold")
+    paper = {"facecolor": "white", "edgecolor": "none", "pad": 1}  # keeps a card's mark out of the words
+    ax.text(total + 0.01 * span, 0, f"total\n{_size(total)}", va="center", fontweight="bold", bbox=paper)
     told = [f"{part} {_size(size)}" for part, size in parts.items()] + [f"total {_size(total)} {unit}"]
     if before is not None:
         name, size = before
@@ -105,9 +107,11 @@ def stack(
         ax.add_patch(outline)
         ax.text(size, -0.62, f"{name}: {_size(size)}", ha="right", va="top", fontsize=10, color=COLORS["muted"])
         told.append(f"{name}: {_size(size)} {unit}")
-    for card in (card for card in cards if card < span):
-        ax.plot([card, card], [-0.75, 0.65], color=COLORS["ink"], linewidth=2)
-        ax.text(card, -0.8, f"{card:g} {unit}", ha="center", va="top", fontsize=10)
+    for group in _groups([card for card in cards if card < span], 0.065 * span):
+        for card in group:
+            ax.plot([card, card], [-0.75, 0.65], color=COLORS["ink"], linewidth=2)
+        name = f"{', '.join(f'{card:g}' for card in group)} {unit}"
+        ax.text(max(fmean(group), 0.062 * span), -0.8, name, ha="center", va="top", fontsize=10)
     ax.set(xlim=(0, span), ylim=(-1.25, 1.9), xlabel=unit)
     ax.set_title(title)
     ax.set_yticks([])
@@ -124,6 +128,17 @@ def _name(ax: Axes, parts: Parts, middles: Sequence[float], span: float) -> None
     for (part, size), middle, place in zip(parts.items(), middles, places, strict=True):
         ax.plot([middle, place], [0.5, 0.85], color=COLORS["muted"], linewidth=1)
         ax.text(place, 0.92, f"{part}\n{_size(size)}", ha="center", va="bottom", linespacing=1.3)
+
+
+def _groups(places: Sequence[float], room: float) -> list[list[float]]:
+    """Ascending ``places``, those together that leave no ``room`` for a name each."""
+    groups: list[list[float]] = []
+    for place in places:
+        if groups and place - groups[-1][-1] < len(groups[-1]) * room:
+            groups[-1].append(place)
+        else:
+            groups.append([place])
+    return groups
 
 
 def _size(size: float) -> str:

@@ -11,7 +11,7 @@ import torch
 from course_lib import figures, memory, planner, tasks
 from course_lib.adafactor import Adafactor
 from course_lib.diagrams import kept, trade_off, waterfall
-from course_lib.explore import Choice, Slider, explore, predict, reveal
+from course_lib.explore import Choice, Slider, Switch, explore, predict, reveal
 
 MIB = 2**20  # bytes
 model = tasks.distilbert(device="meta")  # shapes only
@@ -294,7 +294,7 @@ print(", ".join(f"{name} {ms:.2f} ms" for name, ms in quickest.items()))
 # ## Will it fit?
 #
 # Time to plan. The planner knows the shapes of some well-known models with up to 6.7 billion parameters. It adds up
-# weights, gradients and state, all in 32 bits but for 8-bit Adam's state. Activations come on top.
+# weights, gradients and state, all in 32 bits but for 8-bit Adam's state. Activations come on top, in a moment.
 
 # %% [markdown]
 # Graphics cards are sold with 16, 24 or 80 "GB". Here these are read as GiB, of 2³⁰ bytes, which is the most
@@ -315,33 +315,53 @@ for name, built in models.items():
 reveal("01-seven-billion")
 
 # %% [markdown]
-# Now look for cases where the choice of the optimizer decides. Which model fits on 24 GiB with Adafactor only?
+# And the activations? A formula estimates them from a model's configuration (see Sources), for any batch. So here are
+# all four parts. Find a setting that fits on 24 GiB with Adafactor only. Then raise the batch: from where on does no
+# optimizer help?
 
 
 # %%
-def draw(model="GPT-2 XL", optimizer="Adafactor"):
-    sizes = {part: size / GIB for part, size in planner.parts(models[model], optimizer).items()}
-    total = sum(sizes.values())
-    title = f"{model} with {optimizer}: {planner.verdict(total)}"
-    return waterfall.stack(sizes, title, span=115 if total > 25 else 28, unit="GiB", cards=planner.CARDS)
+def draw(model="GPT-2 XL", optimizer="Adafactor", batch=1, tokens=256, mixed=False, fused=False):
+    tokens = min(tokens, planner.longest(models[model]))
+    kind, options = planner.OPTIMIZERS[optimizer], {"mixed": mixed, "fused_attention": fused}
+    plan = planner.plan(models[model], kind, batch=batch, length=tokens, **options)
+    sizes = {part: size / GIB for part, size in plan.parts.items()}
+    total = plan.total / GIB
+    title = f"{model}, {optimizer}, {batch} × {tokens} tokens: {planner.verdict(total)}"
+    span = next(span for span in (28, 115, 300, 700) if 1.1 * total < span)
+    return waterfall.stack(sizes, title, span=span, unit="GiB", cards=planner.CARDS)
 
 
-explore(draw, model=Choice(tuple(planner.MODELS)), optimizer=Choice(tuple(planner.OPTIMIZERS)))
+explore(
+    draw,
+    model=Choice(tuple(planner.MODELS)),
+    optimizer=Choice(tuple(planner.OPTIMIZERS)),
+    batch=Choice((1, 2, 4, 8, 16)),
+    tokens=Choice((128, 256, 512, 1024), label="tokens in each text"),
+    mixed=Switch(label="mostly in 16 bits, as with bf16=True"),
+    fused=Switch(label="fused attention, as on a GPU"),
+)
 
 # %% [markdown]
-# And the activations? From a model's configuration they can be estimated by a formula (see Sources). Here is GPT-2
-# large with Adafactor, on texts of 512 tokens, computed in 32 bits and, as `bf16=True` has it, mostly in 16:
+# (A text is cut to the length that its model can read.) Here is the same question for many models at once: with texts
+# of 512 tokens, how large a batch fits on 80 GiB?
 
 # %%
-for batch in (1, 8):
-    for mixed, bits_told in ((False, "32 bits"), (True, "16 bits")):
-        plan = planner.plan(models["GPT-2 large"], "adafactor", batch=batch, length=512, mixed=mixed)
-        print(f"batch of {batch}, {bits_told}: activations about {plan.activations / GIB:4.1f} GiB,", end=" ")
-        print(f"total about {plan.total / GIB:4.1f} GiB; on 24 GB: {plan.cards()[24]}")
+names = ("AdamW", "8-bit Adam", "Adafactor")
+print(f"{'':12}{'in 32 bits':>24}{'mostly in 16 bits':>34}")
+print(f"{'':12}" + 2 * "".join(f"{name:>11}" for name in names))
+for model in ("DistilBERT", "GPT-2 XL", "T5 3B", "OPT 6.7B", "LLaMA 7B"):
+    batches = [
+        planner.largest_batch(models[model], planner.OPTIMIZERS[name], 80 * GIB, length=512, mixed=mixed)
+        for mixed in (False, True)
+        for name in names
+    ]
+    print(f"{model:12}" + "".join(f"{batch:11}" for batch in batches))
 
 # %% [markdown]
-# With eight texts the activations are by far the largest part, and no optimizer changes that. Computing in 16 bits does
-# not halve them: some results stay in 32 bits, and 16-bit copies of the weights join them.
+# In the first row activations fill the card, and the optimizer hardly matters. In the last ones it decides between no
+# batch at all and a few texts. Computing in 16 bits does not halve the activations: some results stay in 32 bits, and
+# 16-bit copies of the weights join them. For the largest models these copies can cost more than is saved.
 
 # %% [markdown]
 # A last trap: **state is not the total**. For LLaMA 7B, Adafactor's state is a matter of MiB, and training still
@@ -379,13 +399,13 @@ for name, (elements, bits_each) in points.items():
 # ## Sources
 #
 # - Adafactor's rows and columns: Shazeer & Stern 2018, [arXiv 1804.04235](https://arxiv.org/abs/1804.04235),
-#   Algorithms 4   and 5. That it takes the last two axes is the choice of `transformers` and `torch`; the paper
+#   Algorithms 4 and 5. That it takes the last two axes is the choice of `transformers` and `torch`; the paper
 #   treats matrices only.
 # - 8-bit Adam, its blocks and its unevenly spaced codes: Dettmers et al. 2022,
 #   [arXiv 2110.02861](https://arxiv.org/abs/2110.02861), section 2; blocks of 256:
 #   [bitsandbytes](https://huggingface.co/docs/bitsandbytes/explanations/optimizers).
 # - Activations: [saved tensors](https://docs.pytorch.org/docs/stable/notes/autograd.html#saved-tensors) in PyTorch's
-#   notes on   autograd. Fused attention: Dao et al. 2022, [arXiv 2205.14135](https://arxiv.org/abs/2205.14135).
+#   notes on autograd. Fused attention: Dao et al. 2022, [arXiv 2205.14135](https://arxiv.org/abs/2205.14135).
 # - Activations by formula: Korthikanti et al. 2022, [arXiv 2205.05198](https://arxiv.org/abs/2205.05198), section 4.1.
 # - 16-bit computing: [automatic mixed precision](https://docs.pytorch.org/docs/stable/amp.html) in PyTorch.
 # - Shapes of the models: `config.json` of each on the [Hugging Face hub](https://huggingface.co/models).
