@@ -6,14 +6,18 @@ Argument names follow ``transformers.optimization.Adafactor``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from course_lib._adafactor_blocks import fits_blocks, update_in_blocks
 from course_lib._adafactor_checks import check_saved_groups, check_saved_state, check_settings
 from course_lib.averages import adafactor_beta2
+
+SMALL = 2**14  # tensors of at most so many numbers are updated together, those of one shape as one,
+STACKED = 2**18  # as long as they make up no more numbers than this
 
 
 class Adafactor(torch.optim.Optimizer):
@@ -28,6 +32,10 @@ class Adafactor(torch.optim.Optimizer):
 
     A ``[1, m]`` or ``[n, 1]`` matrix is factored like any other and then keeps one number *more* than it has
     entries. Averages, and the arithmetic on them, are float32, or float64 for float64 parameters.
+
+    Small parameters of one shape are updated together, and a large matrix on a CPU is walked in blocks of
+    ``block_size`` numbers. That is the same arithmetic in another order, so results agree up to rounding. It is faster,
+    and needs a few megabytes of room where a whole matrix needs twice its own size.
 
     A NaN in one entry of a gradient turns every entry of that parameter into NaN in the same step (through the mean
     of the row means and the clipping) and stays in the averages for good: check gradients before ``step`` where
@@ -46,9 +54,15 @@ class Adafactor(torch.optim.Optimizer):
             ignored.
         warmup_init: start the relative step size small: ``min(1e-6 * t, 1/sqrt(t))``.
 
+    Attributes:
+        block_size: numbers in a block: 2**18, a megabyte in float32, which fits a core's own cache. None takes every
+            large matrix as a whole, as is done on other devices.
+
     Raises:
         ValueError: settings that contradict each other or are out of range; complex parameters.
     """
+
+    block_size: int | None = 2**18
 
     def __init__(
         self,
@@ -94,55 +108,70 @@ class Adafactor(torch.optim.Optimizer):
             What ``closure`` returned, or None.
 
         Raises:
-            RuntimeError: a gradient is sparse.
+            RuntimeError: a gradient is sparse. No parameter of its group has changed then.
         """
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
-            for p in group["params"]:
-                if p.grad is not None:
-                    self._update(p, group)
+            trained = [p for p in group["params"] if p.grad is not None]
+            if any(p.grad.is_sparse for p in trained):
+                raise RuntimeError(
+                    "Adafactor needs dense gradients, but one is sparse. Build the embedding with sparse=False."
+                )
+            for t, alike in self._stacks(trained):
+                if self.block_size and alike[0].numel() > SMALL and fits_blocks(alike[0]):
+                    update_in_blocks(alike[0], self.state[alike[0]], t, _rate(group, t), group, self.block_size)
+                else:
+                    self._update(alike, t, group)
         return loss
 
-    def _update(self, p: Tensor, group: dict[str, Any]) -> None:
-        if p.grad.is_sparse:
-            raise RuntimeError(
-                "Adafactor needs dense gradients, but this one is sparse. Build the embedding with sparse=False."
-            )
-        G = p.grad.to(_state_dtype(p))
-        X = p.to(_state_dtype(p))
-        state = self.state[p]
-        if not state:
-            state.update(_new_state(p))
-        state["step"] += 1
-        if p.numel() == 0:
-            return
-        t = state["step"].item()
-        step_size = _step_size(group, t, X)
+    def _stacks(self, trained: list[Tensor]) -> Iterator[tuple[float, list[Tensor]]]:
+        """Parameters that are updated together, with their step count: small ones of one kind, large ones alone."""
+        alike: dict[Any, list[Tensor]] = {}
+        for p in trained:
+            state = self.state[p]
+            if not state:
+                state.update(_new_state(p))
+            state["step"] += 1
+            t = state["step"].item()
+            if p.numel() > SMALL:
+                yield t, [p]
+            elif p.numel():
+                alike.setdefault((t, p.shape, p.dtype, p.device), []).append(p)
+        for (t, shape, *_), params in alike.items():
+            together = STACKED // shape.numel()
+            yield from ((t, params[i : i + together]) for i in range(0, len(params), together))
+
+    def _update(self, params: list[Tensor], t: float, group: dict[str, Any]) -> None:
+        """Update parameters of one shape as one tensor, whose first axis tells them apart."""
+        states = [self.state[p] for p in params]
+        G, X = _stacked([p.grad for p in params]), _stacked(params)
+        step_size = _rate(group, t)
+        if group["scale_parameter"]:
+            step_size = step_size * _rms(X).clamp(min=group["eps"][1])
 
         # How large is the gradient usually? Only rows and columns are remembered.
         squared = G.square() + group["eps"][0]
         weight = 1 - adafactor_beta2(t, group["decay_rate"])
-        if p.ndim >= 2:
-            R, C = state["exp_avg_sq_row"], state["exp_avg_sq_col"]
-            R.lerp_(squared.mean(dim=-1), weight)
-            C.lerp_(squared.mean(dim=-2), weight)
+        if params[0].ndim >= 2:
+            R = _averaged([state["exp_avg_sq_row"] for state in states], squared.mean(dim=-1), weight)
+            C = _averaged([state["exp_avg_sq_col"] for state in states], squared.mean(dim=-2), weight)
             # G / sqrt(R C / mean(R)), factor by factor: R C itself could underflow.
             U = G * (R.mean(dim=-1, keepdim=True).sqrt() * R.rsqrt()).unsqueeze(-1)
             U *= C.rsqrt().unsqueeze(-2)
         else:
-            V = state["exp_avg_sq"]
-            V.lerp_(squared, weight)
+            V = _averaged([state["exp_avg_sq"] for state in states], squared, weight)
             U = G * V.rsqrt()
 
-        # Clip the update as a whole, then take the step.
+        # Clip each update as a whole, then take the step.
         U /= (_rms(U) / group["clip_threshold"]).clamp(min=1.0)
         if group["weight_decay"]:
             U += group["weight_decay"] * X
         U *= step_size
-        p.sub_(U)  # in the averages' dtype, rounded to the parameter's at the end
+        for p, u in zip(params, U, strict=True):
+            p.sub_(u.view_as(p))  # in the averages' dtype, rounded to the parameter's at the end
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load a state saved by ``state_dict()``, keeping its averages in float32 (or float64).
@@ -200,18 +229,30 @@ def _new_state(p: Tensor) -> dict[str, Tensor]:
     return {"step": step, "exp_avg_sq": zeros(*p.shape)}
 
 
-def _step_size(group: dict[str, Any], t: float, X: Tensor) -> float | Tensor:
-    """The step size in effect. It is never written back to the group, where it would compound."""
-    step_size = group["lr"]
-    if group["relative_step"]:
-        step_size = min(1e-6 * t if group["warmup_init"] else 1e-2, t**-0.5)
-    if group["scale_parameter"]:
-        step_size = step_size * _rms(X).clamp(min=group["eps"][1])
-    return step_size
+def _stacked(tensors: list[Tensor]) -> Tensor:
+    """Tensors of one shape as one, at least in float32, with a first axis that tells them apart and another one."""
+    stack = torch.stack(tensors) if len(tensors) > 1 else tensors[0].unsqueeze(0)
+    return stack.to(_state_dtype(stack)).reshape(len(tensors), *(tensors[0].shape or (1,)))
+
+
+def _averaged(averages: list[Tensor], news: Tensor, weight: float) -> Tensor:
+    """Move each average towards its new value, in place, and return them stacked."""
+    for average, new in zip(averages, news, strict=True):
+        average.lerp_(new.view_as(average), weight)
+    return _stacked(averages)
+
+
+def _rate(group: dict[str, Any], t: float) -> float | Tensor:
+    """The rate in effect. It is never written back to the group, where it would compound."""
+    if not group["relative_step"]:
+        return group["lr"]
+    return min(1e-6 * t if group["warmup_init"] else 1e-2, t**-0.5)
 
 
 def _rms(x: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(x) / x.numel() ** 0.5
+    """Root mean square of each of the stacked tensors, with axes kept."""
+    rest = tuple(range(1, x.ndim))
+    return torch.linalg.vector_norm(x, dim=rest, keepdim=True) / x[0].numel() ** 0.5
 
 
 def _pairs(groups: list[dict[str, Any]], loaded: dict[str, Any]) -> Iterable[tuple[Tensor, dict[str, Any]]]:

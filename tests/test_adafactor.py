@@ -8,6 +8,7 @@ import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from course_lib import adafactor
 from course_lib.adafactor import Adafactor
 
 F64 = torch.float64
@@ -49,6 +50,16 @@ def run(x, grads, optimizer_class=Adafactor, dtype=F64, **options):
 
 def close(got, expected, rtol=1e-12, atol=1e-12):
     torch.testing.assert_close(got, torch.as_tensor(expected, dtype=got.dtype), rtol=rtol, atol=atol)
+
+
+@pytest.fixture(autouse=True, scope="module", params=[None, 7, 64], ids=["whole", "blocks of 7", "blocks of 64"])
+def way(request):
+    """All that follows holds for tensors taken as a whole, and for matrices walked in blocks, however small."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(adafactor.Adafactor, "block_size", request.param)
+        if request.param:
+            patch.setattr(adafactor, "SMALL", 0)
+        yield request.param
 
 
 # --- by hand ---

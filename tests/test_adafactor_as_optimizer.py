@@ -13,6 +13,7 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState, GradientState
 from torch.optim.lr_scheduler import LambdaLR, OneCycleLR
 
+from course_lib import adafactor, meter
 from course_lib.adafactor import Adafactor
 
 TRAINER = {"lr": 1e-3, "scale_parameter": False, "relative_step": False}
@@ -149,6 +150,39 @@ def test_updates_do_not_depend_on_order_or_grouping(options):
     order = [apart[i] for i in (3, 0, 4)], [apart[i] for i in (2, 1)]
     steps(Adafactor([{"params": group} for group in order], **options), apart, range(4))
     assert same(together, apart)
+
+
+@pytest.mark.parametrize("shape", [(), (6,), (4, 6), (2, 4, 6), (0, 3)])
+@BOTH
+def test_parameters_updated_together_move_as_they_do_alone(options, shape, monkeypatch):
+    monkeypatch.setattr(adafactor, "STACKED", 60)  # so that some shapes need several stacks
+    together = [torch.nn.Parameter(torch.randn(shape, dtype=torch.float64) * 10**k) for k in range(5)]
+    alone = [torch.nn.Parameter(p.detach().clone()) for p in together]
+    optimizers = [Adafactor(together, **options), *(Adafactor([p], **options) for p in alone)]
+    for step in range(3):
+        for k, (p, q) in enumerate(zip(together, alone, strict=True)):
+            p.grad = torch.randn(shape, dtype=torch.float64) * 10**-k
+            if k == step:  # so that step counts come apart
+                p.grad = None
+            q.grad = None if p.grad is None else p.grad.clone()
+        for optimizer in optimizers:
+            optimizer.step()
+    for p, q, optimizer in zip(together, alone, optimizers[1:], strict=True):
+        torch.testing.assert_close(p, q, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(optimizers[0].state[p], optimizer.state[q], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@BOTH
+def test_a_large_matrix_needs_a_few_megabytes_of_room(options, dtype):
+    layer = torch.nn.Linear(4096, 4096, dtype=dtype)  # 64 MiB in float32
+    for p in layer.parameters():
+        p.grad = torch.ones_like(p)
+    optimizer = Adafactor(layer.parameters(), **options)
+    optimizer.step()
+    with meter.measure(layer, optimizer) as usage:
+        optimizer.step()
+    assert usage.added <= 4 * 2**20
 
 
 def test_named_parameters_and_a_rate_in_a_tensor_are_taken():

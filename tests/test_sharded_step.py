@@ -37,7 +37,7 @@ def test_adamw_shares_its_state_out_and_takes_the_same_steps(result, sharded):
     [
         ("adafactor_torch", "in-place operations that require placement changes are not supported", "torch.norm(grad"),
         ("adafactor_transformers", "got mixed torch.Tensor and DTensor", "exp_avg_sq_row.mul_("),
-        ("adafactor", "got mixed torch.Tensor and DTensor", "R.lerp_("),
+        ("adafactor", "got mixed torch.Tensor and DTensor", "average.lerp_("),
     ],
 )
 def test_fsdp2_stops_every_adafactor(result, kind, error, line):
