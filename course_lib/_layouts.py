@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from course_lib._state_walk import Packed
+from course_lib._tensor_parts import Packed
 
 State = dict[str, Any]
 

@@ -11,12 +11,13 @@ import re
 import shutil
 import warnings
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 from zipfile import is_zipfile
 
 import torch
 
-from course_lib._saved_state import fits, rounded, sizes, writer
+from course_lib._saved_state import fits, packings, rounded, sizes, writer
 
 _NAME = re.compile(r"checkpoint[-_](\d+)")
 _BY_TORCH = {".pt", ".pth", ".bin", ".pkl"}  # torch.save writes zip files; what they hold is listed at their end
@@ -65,11 +66,12 @@ def check(checkpoint: str | Path, optimizer: Any) -> None:
         raise ValueError(f"{name} is not complete: {problem}. Go on from an earlier one; checkpoints.last finds it.")
     saved, given = _saved(checkpoint), _optimizer(optimizer)
     groups = saved["param_groups"]
-    if not all(fits(group, given) for group in groups):
+    packed, packs = packings(saved, given)
+    if packed != packs or not all(fits(group, given) for group in groups):
         raise ValueError(
-            f"The optimizer state in {name} was written by {writer(groups[0])}, but this run has "
-            f"{writer(given.defaults)}, which keeps other numbers. Go on with the optimizer that wrote it. Or start "
-            "with the weights of the checkpoint alone, without resuming; the new optimizer then begins at step 1."
+            f"The optimizer state in {name} was written by {writer(groups[0], packed)}, but this run has "
+            f"{writer(given.defaults, packs)}, which keeps other numbers. Go on with the optimizer that wrote it. Or "
+            "start with the weights of the checkpoint alone, without resuming; the new optimizer then begins at step 1."
         )
     if (were := sizes(groups)) != (are := sizes(given.param_groups)):
         raise ValueError(
@@ -145,8 +147,13 @@ def _unfinished(checkpoint: Path) -> str | None:
 def _saved(checkpoint: Path) -> dict[str, Any]:
     for name in ("optimizer.pt", "optimizer.bin"):
         if (checkpoint / name).exists():
-            # mmap leaves the numbers in the file.
-            return torch.load(checkpoint / name, map_location="cpu", weights_only=True, mmap=True)
+            try:  # mmap leaves the numbers in the file
+                return torch.load(checkpoint / name, map_location="cpu", weights_only=True, mmap=True)
+            except UnpicklingError as error:
+                raise ValueError(
+                    f"The optimizer state in {checkpoint.name} holds things of a kind that is not known here. Import "
+                    "the library whose optimizer wrote it, such as torchao, and go on with that optimizer."
+                ) from error
     raise FileNotFoundError(
         f"{checkpoint.name} holds no optimizer state, as after save_only_model=True. Trainer would go on with a new "
         "one and say nothing. If that is what you want, start with the weights alone, without resuming."

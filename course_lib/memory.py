@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from course_lib._layouts import EMBEDDINGS_IN_32BIT, LAYOUTS
 from course_lib._sizes import KeySize, StateSize
-from course_lib._state_walk import Packed, is_metadata, leaves, states_of, type_name
+from course_lib._state_walk import leaves, states_of
 from course_lib._storages import Storages
+from course_lib._tensor_parts import Packed, is_metadata, type_name
 
 
 def state_size(thing: Any) -> StateSize:
@@ -27,7 +28,9 @@ def state_size(thing: Any) -> StateSize:
     - Storage that several entries share counts once, elements and bytes, under the name that comes first. An entry
       that shows only part of a storage counts the elements it shows, and all the bytes that it keeps alive.
     - Dicts, lists, tuples and data classes inside a state are looked into; a dict's entries are named like
-      ``outer.inner``.
+      ``outer.inner``. So are other objects, for tensors: the numbers in them are taken for settings. What is there
+      twice, as an optimizer beside its schedule, counts once.
+    - Only the state counts, not what is set in ``param_groups``, as a rate in a tensor, nor an optimizer's attributes.
     - A quantized tensor (torchao) counts as many moments as the numbers it stands for, and the bytes of its codes; its
       scales and its map are metadata, named like ``exp_avg.scale``. What it says of its own size is not asked.
     - Of a tensor that several processes share (``DTensor``), the part that this process holds counts, elements and
@@ -36,7 +39,8 @@ def state_size(thing: Any) -> StateSize:
 
     Args:
         thing: an optimizer, plain or wrapped (by Accelerate, in a Trainer); its ``state_dict()``, its ``state``, its
-            ``state.values()``; one parameter's state, or a list of those; a list or dict of optimizers.
+            ``state.values()``; one parameter's state, or a list of those; a list or dict of optimizers. Of a
+            checkpoint, where an optimizer's ``state_dict()`` is in a dict beside other things, that alone counts.
 
     Returns:
         The size; all zeros where there is no state yet, as before an optimizer's first step.
@@ -47,9 +51,9 @@ def state_size(thing: Any) -> StateSize:
     """
     counts = {"moments": 0, "scalars": 0, "metadata": 0}
     by_key: dict[str, KeySize] = {}
-    storages = Storages()
+    storages, met = Storages(), {}
     for state in states_of(thing):
-        entries = list(leaves(state))
+        entries = list(leaves(state, met=met))
         zero_dim = all(leaf.ndim == 0 for _, leaf in entries if isinstance(leaf, Tensor))
         for key, leaf in entries:
             size = _count(leaf, storages)

@@ -1,6 +1,5 @@
 import math
 
-import bitsandbytes.functional as bnb
 import pytest
 import torch
 from hypothesis import given, settings
@@ -8,6 +7,7 @@ from hypothesis import strategies as st
 
 from course_lib.blockwise import KINDS, dequantize, quantization_map, quantize
 
+bnb = pytest.importorskip("bitsandbytes.functional", reason="bitsandbytes is not installed here")
 BNB_MAPS = {"dynamic": bnb.create_dynamic_map, "linear": bnb.create_linear_map}
 each_map = pytest.mark.parametrize(("kind", "signed"), [(kind, signed) for kind in KINDS for signed in (True, False)])
 

@@ -1,6 +1,10 @@
 """What a learner may hand to state_size: every holder of a state, every kind of tensor in it."""
 
+from array import array
 from collections import deque
+from dataclasses import dataclass
+from enum import Enum
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
@@ -12,10 +16,13 @@ from torch import nn
 from torch._subclasses import FakeTensorMode
 from torch.distributed._shard.sharded_tensor import zeros as sharded_zeros
 from torch.distributed._shard.sharding_spec import ChunkShardingSpec
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.testing._internal.two_tensor import TwoTensor
+from transformers.optimization import Adafactor as TransformersAdafactor
 
 from course_lib import blockwise
 from course_lib.memory import compute_optimizer_size, predict_state_size, state_size
@@ -50,6 +57,68 @@ def test_several_optimizers():
     assert state_size([one, one]).elements == state_size(one).elements
 
 
+def test_nothing_counts_twice_not_even_a_python_number():
+    layer = nn.Linear(5, 3)
+    optimizer = stepped(layer.parameters(), TransformersAdafactor)
+    schedule = torch.optim.lr_scheduler.ConstantLR(stepped(layer.parameters(), torch.optim.AdamW))
+    expected = predict_state_size(layer, "adafactor_transformers")
+    assert expected.by_key["step"] == (2, 0)
+    for thing in (
+        [optimizer, optimizer],
+        {"optimizer": optimizer, "saved": optimizer.state_dict()},
+        [*optimizer.state.values(), *optimizer.state.values()],
+        {"one": [optimizer], "list of lists": [[optimizer]]},
+    ):
+        assert state_size(thing) == expected
+    assert state_size([schedule, schedule.optimizer]) == state_size(schedule) == predict_state_size(layer, "adamw")
+
+
+def test_of_a_checkpoint_only_the_optimizer_counts():
+    layer = nn.Linear(5, 3)
+    optimizer = stepped(layer.parameters())
+    saved, expected = optimizer.state_dict(), predict_state_size(layer, "adamw")
+    for thing in (
+        {"model": layer.state_dict(), "optimizer": saved, "epoch": 3},
+        {"model": layer.state_dict(), "optimizers": [saved]},
+        {"run": {"model": optimizer}},
+        {"optimizer": optimizer, "of another": {0: {"step": 1}}, "learning rate": 0.1},
+    ):
+        size = state_size(thing)
+        assert (size.moments, size.bytes) == (expected.moments, expected.bytes)
+        assert size.scalars == expected.scalars + ("of another" in thing)
+    flattened = get_optimizer_state_dict(layer, optimizer, options=StateDictOptions(flatten_optimizer_state_dict=True))
+    assert "state.weight.exp_avg" in flattened and "param_groups.weight.lr" in flattened
+    assert state_size(flattened) == expected
+
+
+def test_settings_are_no_state():
+    optimizer = torch.optim.SGD([nn.Parameter(torch.ones(3))], lr=torch.tensor(0.1))
+    optimizer.param_groups[0]["rates"] = torch.ones(10)
+    optimizer.own = torch.ones(10)
+    for thing in (optimizer, optimizer.state_dict()):
+        assert state_size(thing).elements == 0
+
+
+@pytest.mark.parametrize(
+    ("make", "moments", "scalars", "size"),
+    [
+        (torch.optim.Adadelta, 36, 2, 38 * 4),
+        (torch.optim.Adamax, 36, 2, 38 * 4),
+        (torch.optim.ASGD, 18, 6, 24 * 4),
+        (torch.optim.RAdam, 36, 2, 38 * 4),
+        (torch.optim.Rprop, 36, 2, 38 * 4),
+        (lambda params: torch.optim.Adam(params, amsgrad=True), 54, 2, 56 * 4),
+        (lambda params: torch.optim.AdamW(params, lr=torch.tensor(0.1), foreach=False), 36, 2, 38 * 4),
+        (lambda params: torch.optim.Muon([p for p in params if p.ndim == 2]), 15, 0, 15 * 4),
+    ],
+)
+def test_other_optimizers_of_torch(make, moments, scalars, size):
+    optimizer = stepped(nn.Linear(5, 3).parameters(), make)
+    for thing in (optimizer, optimizer.state_dict(), optimizer.state.values()):
+        found = state_size(thing)
+        assert (found.moments, found.scalars, found.metadata, found.bytes) == (moments, scalars, 0, size)
+
+
 def test_what_an_optimizer_keeps_beside_the_parameters():
     layer = nn.Linear(5, 3)
     optimizer = stepped(layer.parameters(), torch.optim.RMSprop)
@@ -76,6 +145,69 @@ def test_containers_inside_a_state():
     assert size.by_key == {"pair.first": (3, 12), "pair.step": (1, 0), "queue": (2, 8), "bag": (2, 0)}
 
 
+@dataclass
+class Record:
+    first: torch.Tensor
+    step: int = 7
+
+
+class Projector:
+    """As GaLore keeps one for each matrix: a plain object with a matrix and settings."""
+
+    def __init__(self):
+        self.rank, self.scale, self.ortho_matrix, self.bases = 4, 0.25, torch.zeros(4, 5), [torch.zeros(2)]
+
+
+class Slots:
+    __slots__ = ("__weakref__", "basis", "unset")
+
+    def __init__(self):
+        self.basis = torch.zeros(6)
+
+
+Kind = Enum("Kind", "FULL HALF")
+
+
+def test_objects_inside_a_state():
+    state = {"projector": Projector(), "slots": Slots(), "space": SimpleNamespace(basis=torch.zeros(3))}
+    state |= {
+        "record": Record(torch.zeros(2)),
+        "kind": Kind.HALF,
+        "numbers": range(9),
+        "made": torch.zeros,
+        "as": Slots,
+    }
+    state |= {"values": {"a": torch.zeros(8)}.values(), "inner": stepped([nn.Parameter(torch.ones(2, 2))])}
+    state |= {"size": torch.float32, "text": b"0123"}
+    size = state_size([state])
+    assert size.by_key == {
+        "projector.ortho_matrix": (20, 80),
+        "projector.bases": (2, 8),
+        "slots.basis": (6, 24),
+        "space.basis": (3, 12),
+        "record.first": (2, 8),
+        "record.step": (1, 0),
+        "values": (8, 32),
+        "inner.step": (1, 4),
+        "inner.exp_avg": (4, 16),
+        "inner.exp_avg_sq": (4, 16),
+    }
+    assert size.moments == 49 and size.scalars == 2
+
+
+def test_a_container_that_holds_itself_is_no_trouble():
+    mapping, some = {"exp_avg": torch.zeros(2)}, [torch.zeros(3)]
+    mapping["itself"] = mapping
+    some.append(some)
+    thing = SimpleNamespace(moment=torch.zeros(4))
+    thing.itself = thing
+    assert state_size([mapping, {"list": some, "object": thing}]).by_key == {
+        "exp_avg": (2, 8),
+        "list": (3, 12),
+        "object.moment": (4, 16),
+    }
+
+
 def test_the_quantized_tensors_of_the_course():
     states = [{"exp_avg": blockwise.quantize(torch.linspace(-1, 1, 1000))} for _ in range(2)]
     size = state_size(states)
@@ -85,10 +217,21 @@ def test_the_quantized_tensors_of_the_course():
     assert size.metadata == 8 + size.by_key["exp_avg.map"].elements
 
 
-@pytest.mark.parametrize("array", [np.ones(3), np.ones((), dtype=np.int8)])
-def test_an_array_is_refused_rather_than_left_out(array):
-    with pytest.raises(TypeError, match=r"'exp_avg' is an object of type ndarray.*torch\.as_tensor"):
-        state_size([{"exp_avg": array}])
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.ones(3),
+        np.ones((), dtype=np.int8),
+        np.ma.masked_array([1.0]),
+        array("f", [1.0]),
+        bytearray(3),
+        torch.ones(3).untyped_storage(),
+    ],
+)
+def test_an_array_is_refused_rather_than_left_out(values):
+    for value in (values, [values], SimpleNamespace(values=values)):
+        with pytest.raises(TypeError, match=rf"'exp_avg.*' is an object of type {type(values).__name__}.*as_tensor"):
+            state_size([{"exp_avg": value}])
 
 
 def test_numbers_of_numpy_are_numbers():
@@ -160,6 +303,21 @@ def test_a_tensor_whose_memory_cannot_be_seen_is_refused():
 def test_other_layouts_and_dtypes(make, elements, size):
     found = state_size([{"exp_avg": make()}])
     assert (found.elements, found.bytes) == (elements, size)
+
+
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
+def test_tensors_quantized_by_torch():
+    one = torch.quantize_per_tensor(torch.ones(10), 0.1, 0, torch.quint8)  # its scale is a Python number
+    each = torch.quantize_per_channel(torch.ones(4, 5), torch.ones(4), torch.zeros(4), 0, torch.qint8)
+    size = state_size([{"exp_avg": one}, {"exp_avg": each}, {"exp_avg": each}])
+    assert (size.moments, size.metadata) == (10 + 20, 4 + 4)
+    scales, zero_points = each.q_per_channel_scales(), each.q_per_channel_zero_points()
+    assert size.bytes == 10 + 20 + scales.nbytes + zero_points.nbytes
+    assert size.by_key["exp_avg.scale"] == (4, scales.nbytes)
+
+
+def test_a_parameter_without_a_shape_takes_nothing_yet():
+    assert state_size([{"exp_avg": nn.LazyLinear(3).weight}]).by_key == {}
 
 
 def test_a_freed_storage_holds_nothing():
@@ -238,6 +396,16 @@ def test_a_process_of_its_own_holds_all(one_process):
     assert isinstance(optimizer.state[weight]["exp_avg"], DTensor)
     size = state_size(optimizer)
     assert (size.moments, size.scalars, size.bytes) == (2 * 48, 1, 2 * 48 * 4 + 4)
+
+
+def test_an_optimizer_that_leaves_the_state_to_another_one(one_process):
+    layer = nn.Linear(5, 3)
+    optimizer = stepped(layer.parameters(), lambda params: ZeroRedundancyOptimizer(params, torch.optim.AdamW))
+    assert not optimizer.state
+    assert state_size(optimizer) == predict_state_size(layer, "adamw")
+    optimizer.consolidate_state_dict()
+    optimizer.load_state_dict(optimizer.state_dict())
+    assert state_size(optimizer.optim) == predict_state_size(layer, "adamw")
 
 
 def test_of_a_shared_tensor_the_own_part_counts(one_process):

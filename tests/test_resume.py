@@ -1,6 +1,7 @@
 """A run that was interrupted goes on as if it had not been, keeps what was saved, and refuses what cannot work."""
 
 import copy
+import json
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from accelerate.utils import ProjectConfiguration
 from resume_runs import OPTIMIZERS, SCHEDULES, Loop, forget_accelerate, half_a_file, new_model, new_trainer
 from transformers import TrainerState
 
+from course import ROOT
 from course_lib import checkpoints, memory, threads
 
 BITSANDBYTES = "8-bit AdamW" in OPTIMIZERS
@@ -127,6 +129,52 @@ def test_state_of_parameters_in_16_bits(name, exact, tmp_path):
     assert all(map(equal, whole, outcome(loop))) == exact
     told = [str(warning.message) for warning in caught]
     assert len(told) == (not exact) and all("from float32 to bfloat16" in message for message in told)
+
+
+# --- with torchao's optimizers, in a process of their own
+
+
+@pytest.fixture(scope="module")
+def torchao(tmp_path_factory):
+    """What the process found, and the folder with its checkpoints."""
+    library, folder = ROOT / ".torchao", tmp_path_factory.mktemp("torchao")
+    if not (library / "torchao").is_dir():
+        pytest.skip("torchao is not installed: `make test` does it, with a network, into .torchao/")
+    program = [sys.executable, str(Path(__file__).with_name("torchao_resume.py")), str(library), str(folder)]
+    done = subprocess.run(program, capture_output=True, text=True, encoding="utf-8", timeout=300)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout), folder
+
+
+@pytest.mark.parametrize("run", ["trainer 8", "trainer 4", "loop 8", "loop 4"])
+def test_torchaos_optimizers_go_on_to_the_last_bit(run, torchao):
+    found = torchao[0]["whole"][run]
+    assert found["equal"] == found["parts"] and found["as many"]
+    assert found["packed"] == 2 * 8  # both moments of the matrices of 4,096 numbers
+
+
+WORDS = {
+    "8": "torchao's AdamW or Adam in 8 bits",
+    "4": "torchao's AdamW or Adam in 4 bits",
+    "AdamW": "torch's AdamW or Adam",
+}
+
+
+@pytest.mark.parametrize("wrote", WORDS)
+@pytest.mark.parametrize("name", WORDS)
+def test_packed_averages_fit_the_optimizer_that_packed_them(wrote, name, torchao):
+    # Their settings are the same.
+    told = torchao[0]["told"]
+    if wrote == name:
+        assert told[f"{wrote} {name}"] == told["small"] == "accepted"
+    else:
+        assert f"was written by {WORDS[wrote]}, but this run has {WORDS[name]}, which" in told[f"{wrote} {name}"]
+
+
+def test_what_cannot_be_read_without_its_library_is_refused_in_a_sentence(torchao):
+    checkpoint = torchao[1] / "loop-8" / "checkpoint-2"
+    with pytest.raises(ValueError, match="checkpoint-2 holds things of a kind .* such as torchao, and go on with that"):
+        checkpoints.check(checkpoint, OPTIMIZERS["AdamW"](new_model().parameters()))
 
 
 # --- nothing that was saved is lost
