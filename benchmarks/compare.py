@@ -23,17 +23,15 @@ from contextlib import contextmanager
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
-from statistics import median, quantiles
 from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from _common import MIB, ROOT, middle, turns, write
 from course_lib import comparison, libraries, lockstep, memory, tasks
 from course_lib.lockstep import ADAMW, ADAMW_8BIT, GIVEN, NAMES, RELATIVE, Run
 
-ROOT = Path(__file__).resolve().parents[1]
-MIB = 2**20
 SEEDS = tuple(range(8))
 # A search of the same size for each: five rates, half a power of ten apart, two seeds that no reported run has.
 RATES = {
@@ -140,17 +138,17 @@ def full_size(rounds: int) -> dict[str, dict[str, Any]]:
         weights = sum(p.nbytes for p in model.parameters())
         measured[name] = {"state": size.bytes, "elements": size.elements, "weights": weights, "added": max(levels)}
     ratios: dict[str, list[float]] = {name: [] for name in NAMES}
-    for turn in range(rounds + 1):
+    for turn, order in enumerate(turns(NAMES, rounds + 1)):
         seconds = {}
-        for name in NAMES[turn % len(NAMES) :] + NAMES[: turn % len(NAMES)]:
+        for name in order:
             start = time.perf_counter()
             optimizers[name].step()
             seconds[name] = time.perf_counter() - start
         for name in NAMES if turn else ():  # the first round warms up
             ratios[name].append(seconds[name] / seconds[ADAMW])
     for name, values in ratios.items():
-        low, _, high = quantiles(values, n=4) if len(values) > 1 else values * 3
-        measured[name] |= {"step_ratio": round(median(values), 3), "quartiles": [round(low, 3), round(high, 3)]}
+        ratio, quartiles = middle(values)
+        measured[name] |= {"step_ratio": ratio, "quartiles": list(quartiles)}
     return measured
 
 
@@ -312,10 +310,7 @@ def main() -> None:
     if quick:
         print(as_markdown(table))
         return
-    for path, text in written(table).items():
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text, encoding="utf-8", newline="\n")
-        print("wrote", path.relative_to(ROOT).as_posix())
+    write(written(table))
     print(f"{(time.perf_counter() - start) / 60:.1f} minutes. Now `make build`: lesson 10 shows these numbers.")
 
 

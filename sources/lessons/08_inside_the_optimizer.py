@@ -569,6 +569,16 @@ for how, highest in (("one at a time", measured["torch"].peak), ("all at once", 
 # `nvidia-smi` shows that, used or not. There `meter` gives both, named.
 
 # %% [markdown]
+# What did a GPU say? `make gpu` measures each optimizer of the course there: state, *allocated* and *reserved*, of the
+# step alone and of a whole training step. Here is its table, if there is one yet. A kernel with a CUDA GPU also
+# measures two of them anew.
+
+# %%
+from course_lib import gpu_results
+
+gpu_results.show()
+
+# %% [markdown]
 # ## The promise of lesson 00
 #
 # Three bars, as on the first day. AdamW's state and Adafactor's are measured now. The one between is that of RMSProp,
