@@ -43,10 +43,12 @@ def test_seeds_are_revealed_one_by_one_and_the_mean_follows():
     fig, alt = picture.update(1)
     assert dots(picture.ax, ADAMW) == [[0.70]]
     assert "1 seed of 4. AdamW, 501.9 MiB: mean 0.700; 8-bit" in alt
+    assert picture.ax.get_title(loc="left") == "1 seed of 4"  # no mean and no SD to speak of yet
     assert leaders(picture) == [(1, COLORS["adafactor"])]
     assert [text.get_text() for text in picture.strip.texts] == ["?"] * 3
     again, alt = picture.update(4)
     assert again is fig and dots(picture.ax, RELATIVE) == [ACCURACY[RELATIVE]]
+    assert "mean and standard deviation" in picture.ax.get_title(loc="left")
     # AdamW by hand: mean .73, deviations -.03 .01 0 .02, SD sqrt(.0014 / 3) = .0216
     assert "mean 0.730 ± 0.022; 8-bit AdamW, 127.8 MiB: mean 0.720 ± 0.000; " in alt
     # sums after 2: 1.44 1.44 1.44 1.41; after 3: 2.17 2.16 2.17 2.13; after 4: 2.92 2.88 2.872 2.872
@@ -82,9 +84,18 @@ def test_a_run_of_ones_own_is_hollow_and_counts_for_no_mean():
     assert "Adafactor, given rate, 0.68 MiB: mean 0.718 ± 0.014 (your run 0.760)" in alt
     (hollow,) = [line for line in picture.ax.lines if line.get_fillstyle() == "none"]
     assert list(hollow.get_ydata()) == [0.76] and dots(picture.ax, GIVEN) == [ACCURACY[GIVEN]]
+    assert hollow.get_color() == COLORS["ink"]  # seen among dots of its optimizer's color
     for far in (0.3, 0.9):
         assert_readable(picture.update(4, live={GIVEN: far})[0])
         assert picture.ax.get_ylim()[0] < far < picture.ax.get_ylim()[1]
+
+
+def test_each_name_stands_with_its_size_since_dots_stand_aside():
+    picture = runs()
+    picture.update(2)
+    words = [text.get_text().split("\n") for text in picture.ax.texts]
+    for name, size in ((GIVEN, "0.68 MiB"), (RELATIVE, "0.68 MiB"), (ADAMW_8BIT, "127.8 MiB"), (ADAMW, "501.9 MiB")):
+        assert any(lines[-1] == size and lines[-2] == name.split(", ")[-1] for lines in words)
 
 
 @pytest.mark.parametrize("seeds", [1, 2, 4])
@@ -131,7 +142,7 @@ def test_the_cheat_sheet_shows_the_table_that_it_is_given():
     _, alt = cheat_sheet.draw(comparison.parse(json.loads(json.dumps(table))))
     assert "Adafactor, relative step: " in alt and "state, MiB 3.00" in alt
     assert "accuracy, mean ± SD 0.625 ± 0.177" in alt  # of .5 and .75
-    assert "points above AdamW, some 95 % +0.0 (+0.0 to +0.0)" in alt
+    assert "points above AdamW, ± 2 standard errors +0.0 (+0.0 to +0.0)" in alt
 
 
 def test_the_cheat_sheet_is_exported_as_a4():

@@ -79,6 +79,8 @@ def test_blocks_show_the_error_of_every_number():
     assert frame.get_xy() == (11.5, 1.5) and len(fig.axes[5].patches) == 1
     assert not any(ax.patches for ax in fig.axes[:8] if ax not in (fig.axes[1], fig.axes[5]))
     assert_readable(fig)
+    ticks = [label.get_text() for label in fig.axes[8].get_yticklabels()]
+    assert "≤ 0.1 %" in ticks and "100 %" in ticks  # smaller errors, 0 too, have the color of the end
 
 
 @pytest.mark.parametrize(("block_size", "lines", "lost"), [(64, 3, [0, 63, 0, 0]), (1024, 0, [256, 255, 256, 256])])

@@ -51,7 +51,10 @@ class Blocks:
         bar = self.fig.colorbar(self.images[0], ax=axes, label="relative error", fraction=0.04, pad=0.02)
         bar.outline.set_visible(False)
         bar.ax.yaxis.set_minor_locator(NullLocator())
-        bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
+        # Errors below the scale, down to none at all, have the color of its end.
+        bar.ax.yaxis.set_major_formatter(
+            FuncFormatter(lambda value, _: f"{'≤ ' if value <= LOW else ''}{100 * value:g} %")
+        )
 
     def __call__(self, x: Tensor, block_size: int, title: str) -> tuple[Figure, str]:
         """Show 4 × 256 numbers, none of which is 0.

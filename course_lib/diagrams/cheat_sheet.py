@@ -17,29 +17,28 @@ from course_lib.lockstep import ADAMW, ADAMW_8BIT, GIVEN, RELATIVE
 # A4 upright, in inches; all places are in inches from the upper left corner.
 WIDTH, HEIGHT = 8.27, 11.69
 MARGIN = 0.5
-COLUMNS = (2.4, 3.78, 5.14, 6.5)  # where the column of each optimizer begins
+COLUMNS = (2.3, 3.7, 5.12, 6.5)  # where the column of each optimizer begins
 LINE = 0.185  # from one line to the next
 MIB = 2**20
 
 # Said of each, in the order of the columns: what it keeps, and how to ask for it.
 IN_WORDS = (
     "M and V:\n2 n m numbers",
-    "M and V in 8 bits,\na scale for 256",
-    "of V, n row and m\ncolumn means",
+    "their codes, and\na scale for 256",
+    "means of V:\nn + m numbers",
     "the same",
 )
-IN_TRAINER = ("adamw_torch", "adamw_bnb_8bit", "adafactor", "pass your own")
+IN_TRAINER = ("adamw_torch", "adamw_bnb_8bit", "adafactor", "(none: pass\noptimizers=…)")
 IN_A_LOOP = ("torch.optim\nAdamW", "bitsandbytes\nAdamW8bit", "transformers\nAdafactor", "torch.optim\nAdafactor")
 
 STEPS = (
     (
         "1  Add up",
-        "Weights, gradients, state,\nactivations, room for a step.\n"
-        "It fits? Then memory does not\ndecide: keep what you tuned.",
+        "Weights, gradients, state,\nactivations, room for a step.\nIt fits? Then keep what\nyou have tuned.",
     ),
     (
         "2  What is too much?",
-        "Activations: smaller batches.\nWeights: freeze some of them.\n"
+        "Activations: smaller batches.\nWeights: freeze some.\n"
         "State: 8 bits keep a quarter,\nAdafactor next to nothing.",
     ),
     (
@@ -67,13 +66,11 @@ def draw(compared: Comparison | None = None) -> tuple[Figure, str]:
     ax.text(MARGIN, 0.62, "Which optimizer, when", fontsize=20, fontweight="bold", va="center")
     ax.text(MARGIN, 0.98, "Memory-efficient training with Adafactor, lesson 10", color=COLORS["muted"], va="center")
     kept, measured = _kept(compared), _measured(compared)
-    y = _names(ax, 1.42)
+    y = _names(ax, 1.56)
     y = _table(ax, y, "What it keeps", kept)
     y = _table(ax, y, "What was measured", measured)
     y = _notes(ax, y + 0.02, _how(compared), COLORS["muted"])
-    y = _table(
-        ax, y + 0.1, "How to ask for it", (("Trainer(optim=…)", IN_TRAINER), ("in a loop", IN_A_LOOP)), mono=True
-    )
+    y = _table(ax, y + 0.1, "How to ask for it", (("Trainer, optim=", IN_TRAINER), ("in a loop", IN_A_LOOP)), mono=True)
     y = _way(ax, y + 0.2)
     _notes(ax, _heading(ax, y, "Keep in mind"), _mind(compared), COLORS["ink"])
     return fig, _describe(compared, kept, measured)
@@ -106,14 +103,14 @@ def _measured(compared: Comparison) -> Rows:
         ("best rate of five", [f"{result.rate:g}" for result in results.values()]),
         ("accuracy, mean ± SD", [f"{_spread(result.accuracy, 3)}" for result in results.values()]),
         (
-            f"points above {ADAMW},\nsome 95 %",
+            f"points above {ADAMW},\n± 2 standard errors",
             [
                 "" if name == ADAMW else "{:+.1f}\n({:+.1f} to {:+.1f})".format(*_points(apart[name])).replace("-", "−")
                 for name in results
             ],
         ),
-        ("time to train", [_spread(result.ratios, 2) for result in results.values()]),
-        ("time of a large step", [f"{result.memory.step_ratio:.2f}" for result in results.values()]),
+        ("time to train, ratio", [_spread(result.ratios, 2) for result in results.values()]),
+        ("large step, ratio", [f"{result.memory.step_ratio:.2f}" for result in results.values()]),
     )
 
 
@@ -176,7 +173,7 @@ def _table(ax: Axes, y: float, title: str, rows: Rows, mono: bool = False) -> fl
     for label, cells in rows:
         _words(ax, MARGIN, y, label)
         for x, text in zip(COLUMNS, cells, strict=True):
-            _words(ax, x, y, text, fontfamily="DejaVu Sans Mono" if mono else None)
+            _words(ax, x, y, text, **({"fontfamily": "DejaVu Sans Mono"} if mono else {}))
         y += LINE * max(text.count("\n") + 1 for text in (label, *cells)) + 0.05
     return y + 0.05
 
@@ -198,8 +195,10 @@ def _way(ax: Axes, y: float) -> float:
         ax.text(x + 0.09, y + 0.17, title, fontweight="bold", va="center")
         _words(ax, x + 0.09, y + 0.33, words)
         if i:
-            arrow = FancyArrowPatch((x - 0.25, y + 0.59), (x, y + 0.59), arrowstyle="-|>", mutation_scale=12)
-            ax.add_patch(arrow)
+            ends = (x - 0.25, y + 0.59), (x, y + 0.59)
+            ax.add_patch(
+                FancyArrowPatch(*ends, arrowstyle="-|>", mutation_scale=12, color=COLORS["ink"], shrinkA=3, shrinkB=3)
+            )
     return y + 1.38
 
 

@@ -42,7 +42,9 @@ def code_points(shares: Tensor | None = None, signed: bool = False) -> tuple[Fig
         edges = torch.logspace(LOWEST, 0, 71)
         axes[2].hist(shares.clamp(min=10.0**LOWEST).numpy(), bins=edges.numpy(), color=COLORS["adamw"])
         axes[2].set(yticks=[])
-        axes[2].set_title("numbers to be kept, as shares of the largest in their block")
+        axes[2].set_title(
+            "numbers to be kept, as shares of the largest in their block (far left: all that are smaller)"
+        )
         top = axes[2].get_ylim()[1]
         axes[2].set_ylim(0, 1.3 * top)
         for decade, share in counts.items():

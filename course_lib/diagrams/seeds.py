@@ -33,7 +33,7 @@ class Seeds:
         self.count = len(next(iter(self.accuracy.values())))
         every = [value for of in self.accuracy.values() for value in of]
         error = comparison.sampling_error(comparison.mean(every), rows)
-        self.limits = min(every) - 1.3 * error, max(every) + 2.2 * error
+        self.limits = min(every) - 1.3 * error, max(every) + 2.8 * error
         self.fig, (self.ax, self.strip) = figures.subplots(2, 1, height=5.2, height_ratios=(6, 1))
 
     def update(
@@ -61,7 +61,11 @@ class Seeds:
         ax = self.ax
         ax.clear()
         ax.set(
-            xscale="log", xlim=(0.09, 1600), ylim=(bottom, top), xlabel="state for DistilBERT in MiB", ylabel="accuracy"
+            xscale="log",
+            xlim=(0.09, 1600),
+            ylim=(bottom, top),
+            xlabel="state for DistilBERT in MiB (as printed above; dots stand aside so that all are seen)",
+            ylabel="accuracy",
         )
         ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
         ax.xaxis.set_minor_locator(NullLocator())
@@ -75,20 +79,24 @@ class Seeds:
             spots = [place * 1.05 ** (i - (len(values) - 1) / 2) for i in range(len(values))]
             ax.plot(spots, values, marker, color=color, markersize=6, alpha=0.75, linestyle="")
             edge = self.states[name] * {"right": 1 / 1.12, "left": 1.12, "center": 1.0}[side]
-            ax.text(edge, top, label, color=color, ha=side, va="top", linespacing=1.2)
+            size = f"{self.states[name]:,.{1 if self.states[name] >= 10 else 2}f} MiB"
+            ax.text(edge, top, f"{label}\n{size}", color=color, ha=side, va="top", linespacing=1.2)
             bar = place * 1.05 ** (self.count / 2 + 2) if aside >= 1 else place / 1.05 ** (self.count / 2 + 2)
             spread = comparison.sd(values) if len(values) > 1 else 0.0
             if len(values) > 1:
                 ax.errorbar(bar, means[name], spread, fmt="_", color=color, markersize=13, capsize=4, linewidth=2)
-            words = f"{name}, {self.states[name]:,.{1 if self.states[name] >= 10 else 2}f} MiB: mean {means[name]:.3f}"
+            words = f"{name}, {size}: mean {means[name]:.3f}"
             words += f" ± {spread:.3f}" if len(values) > 1 else ""
             if live and name in live:
-                ax.plot(place, live[name], marker, color=color, fillstyle="none", markersize=12, markeredgewidth=2)
+                ax.plot(
+                    place, live[name], marker, color=COLORS["ink"], fillstyle="none", markersize=13, markeredgewidth=2
+                )
                 words += f" (your run {live[name]:.3f})"
             told.append(words)
         ahead = " and ".join(leaders[-1])
         counted = f"{seeds} seed{'s' * (seeds > 1)}"
-        ax.set_title(f"{counted} of {self.count}: mean and standard deviation beside the dots", pad=10)
+        beside = ": mean and standard deviation beside the dots" if seeds > 1 else ""
+        ax.set_title(f"{counted} of {self.count}{beside}", pad=10)
         self._draw_strip(leaders)
         return self.fig, (
             f"State for DistilBERT (log) against accuracy, {counted} of {self.count}. {'; '.join(told)}. "
