@@ -18,15 +18,17 @@ from matplotlib.axes import Axes
 from matplotlib.colors import CenteredNorm, LogNorm, Normalize
 from matplotlib.figure import Figure
 
-# Okabe & Ito's palette, told apart with every common kind of colour blindness (jfly.uni-koeln.de/color).
+# Okabe & Ito's palette, told apart with every common kind of colour blindness (jfly.uni-koeln.de/color). Its vermilion
+# and its purple are darker here, so that white words can be read on them, and they on white. tests/test_palette.py
+# measures both.
 COLORS = {
     "weights": "#999999",
     "gradients": "#56B4E9",
-    "state": "#D55E00",
+    "state": "#C45500",
     "activations": "#F0E442",
-    "adamw": "#D55E00",
+    "adamw": "#C45500",
     "adafactor": "#0072B2",
-    "adam8bit": "#CC79A7",
+    "adam8bit": "#AD5892",
     "sgd": "#999999",
     "row": "#009E73",
     "col": "#E69F00",
@@ -169,10 +171,11 @@ class Heatmap:
             self.ax.set_title(title)
         if not self.texts:
             return
-        colors = self.image.cmap(self.image.norm(matrix))[..., :3] @ [0.299, 0.587, 0.114]
-        for text, value, light in zip(self.texts, matrix.flat, colors.flat, strict=True):
+        light = luminance(self.image.cmap(self.image.norm(matrix))[..., :3])
+        for text, value, cell in zip(self.texts, matrix.flat, light.flat, strict=True):
             text.set_text(self.numbers(value))
-            text.set_color("black" if light > 0.55 else "white")
+            # Where black and white have the same contrast, (1 + 0.05) / (L + 0.05) = (L + 0.05) / (0 + 0.05).
+            text.set_color("black" if cell > 0.179 else "white")
 
 
 def heatmap(
@@ -224,6 +227,20 @@ def heatmap(
         numbers=(lambda value: format(value, spec)) if numbers else None,
         colorbar=colorbar,
     )
+
+
+def luminance(rgb) -> np.ndarray:
+    """Relative luminance, from 0 for black to 1 for white (WCAG 2.2, "relative luminance").
+
+    Args:
+        rgb: sRGB colours from 0 to 1, shape ``[..., 3]``.
+
+    Returns:
+        Shape ``[...]``.
+    """
+    rgb = np.asarray(rgb)
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    return linear @ [0.2126, 0.7152, 0.0722]
 
 
 def as_array(values) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+import sys
 from typing import Any
 
 from IPython import get_ipython
@@ -106,7 +107,8 @@ def _box(body: str, color: str = "#999999") -> str:
 
 def _display(box: str | None, text: str, metadata: dict[str, Any] | None = None, markdown: str = "") -> None:
     if get_ipython() is None:
-        return print(text)
+        shown = getattr(sys.stdout, "encoding", None) or "utf-8"  # a terminal may lack the symbols
+        return print(text.encode(shown, "replace").decode(shown))
     data = {
         "text/plain": text,
         **({"text/html": box} if box else {}),

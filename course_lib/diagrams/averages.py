@@ -114,7 +114,7 @@ def window_against_cut(weights: Tensor, window: int) -> tuple[Figure, str]:
     ages = np.arange(len(newest_first))
     newer = 100 * weight_within(weights, window)
     fig, ax = figures.subplots(height=3.4)
-    for part, alpha in ((ages <= window, 0.85), (ages >= window, 0.35)):
+    for part, alpha in ((ages <= window, 1.0), (ages >= window, 0.35)):
         ax.fill_between(ages[part], newest_first[part], color=COLORS["adamw"], alpha=alpha, linewidth=0)
     height = 1 / window
     ax.plot([0, window, window, ages[-1]], [height, height, 0, 0], color=COLORS["ink"], linewidth=1.8)

@@ -66,7 +66,8 @@ def _draw_bars(ax: Axes, bars: Mapping[str, Mapping[str, float]]) -> None:
             ax.barh(row, size, left=start, height=0.6, linewidth=0, **FACES[part])
             if size > 0.06 * longest:
                 box = {"facecolor": "white", "linewidth": 0, "pad": 1} if part == "messages" else None
-                ax.text(start + size / 2, row, f"{size:.1f}", ha="center", va="center", fontsize=10, bbox=box)
+                look = {"color": "white" if part == "state" else COLORS["ink"], "fontsize": 10, "bbox": box}
+                ax.text(start + size / 2, row, f"{size:.1f}", ha="center", va="center", **look)
             start += size
         ax.text(start + 0.01 * longest, row, f"{start:.1f}", va="center", fontweight="bold")
     ax.set_yticks(range(len(bars)), bars)
