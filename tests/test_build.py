@@ -112,7 +112,8 @@ def test_title_and_footer_are_generated(root):
 
 def test_outputs_are_stored_clean(root):
     nb = read(root, "00_first")
-    printed, answer, varies = (cell for cell in nb.cells if cell.cell_type == "code")
+    setup, printed, answer, varies = (cell for cell in nb.cells if cell.cell_type == "code")
+    assert nb.cells[1] is setup and setup.metadata.tags == ["setup"] and setup.outputs == []
     assert [output.output_type for output in printed.outputs] == ["stream", "execute_result"]
     assert printed.outputs[0].text == "one\ntwo\n"
     assert answer.metadata == {"tags": ["answer", "picture"], "jupyter": {"outputs_hidden": True}}
@@ -128,7 +129,7 @@ def test_outputs_are_stored_clean(root):
 def test_ids_come_from_what_stands_in_the_cells(root):
     ids = [cell.id for cell in read(root, "01_second").cells]
     assert len(set(ids)) == len(ids) and all(checks.ID.fullmatch(cell_id) for cell_id in ids)
-    assert ids[2][:-2] == ids[3][:-2] and (ids[2][-2:], ids[3][-2:]) == ("-1", "-2")  # the same source twice
+    assert ids[3][:-2] == ids[4][:-2] and (ids[3][-2:], ids[4][-2:]) == ("-1", "-2")  # the same source twice
     course = course_list.load(root)
     cells = notebook.from_source(course, course.lesson("01")).cells[1:-1]
     moved = notebook.assemble([new_markdown_cell("New"), *cells])
@@ -203,10 +204,10 @@ def test_course_map_goes_between_its_markers(root):
 @pytest.mark.parametrize(
     ("cell", "complaint"),
     [
-        ("import sys; print('psst', file=sys.stderr)", r"cell 2 \(import sys.*stderr is stored.*'psst'"),
+        ("import sys; print('psst', file=sys.stderr)", r"cell 3 \(import sys.*stderr is stored.*'psst'"),
         ("import os; print(os.getcwd())", "a path of this machine stands in the printed text"),
         ("import ipywidgets; display(ipywidgets.IntSlider())", "a live control leaves nothing to see"),
-        ("1 / 0", r"00_first, cell 2 \(1 / 0\) ended in an error(?s:.*)ZeroDivisionError"),
+        ("1 / 0", r"00_first, cell 3 \(1 / 0\) ended in an error(?s:.*)ZeroDivisionError"),
     ],
 )
 def test_a_lesson_that_breaks_a_rule_is_not_stored(tmp_path, cell, complaint):

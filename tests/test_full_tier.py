@@ -164,7 +164,7 @@ def test_lesson_08(run, shapes):
 def test_a_download_that_breaks_off_in_lesson_06(cache, tmp_path):
     """One sentence, and the same cell again, in the same kernel, goes on."""
     [lesson] = COURSE.select(["06"])
-    first, *rest = [cell for cell in notebook.read(COURSE.notebook(lesson)).cells if cell.cell_type == "code"]
+    _, first, *rest = [cell for cell in notebook.read(COURSE.notebook(lesson)).cells if cell.cell_type == "code"]
     [load] = [cell for cell in rest if "= tasks.load()" in cell.source]
     nb = notebook.assemble([first, load, new_code_cell("print(task.model().config.id2label)")])
     client = NotebookClient(nb, kernel_name="python3", timeout=execution.CELL_TIMEOUT, allow_errors=True)

@@ -16,10 +16,11 @@ from pathlib import Path
 import course as course_list
 import exercises
 import notebook
+import setup_cell
 from course import ROOT, Course, CourseError, write
 
 CONFIG = "nbgrader_config.py"
-EDITION = "adafactor-course"
+EDITION = setup_cell.ZIP  # a notebook's first cell takes this zip in Colab, too
 # Of the course, what a learner needs; and what of it holds answers.
 LEARNERS = (
     "LICENSE",
@@ -91,12 +92,17 @@ def class_edition(course: Course) -> bytes:
     del contents[ANSWERS]
     contents["README.md"] = _readme((course.root / "README.md").read_text(encoding="utf-8")).encode()
     contents["Makefile"] = _makefile((course.root / "Makefile").read_text(encoding="utf-8")).encode()
+    return archive(contents)
+
+
+def archive(contents: dict[str, bytes]) -> bytes:
+    """A zip of these files, in one folder: the same bytes for the same files."""
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
+    with zipfile.ZipFile(buffer, "w") as file:
         for name in sorted(contents):
             entry = zipfile.ZipInfo(f"{EDITION}/{name}")  # of 1980, whenever it is made
             entry.external_attr = 0o644 << 16
-            archive.writestr(entry, contents[name], zipfile.ZIP_DEFLATED)
+            file.writestr(entry, contents[name], zipfile.ZIP_DEFLATED)
     return buffer.getvalue()
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import sys
 import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,6 +13,10 @@ from pathlib import Path
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
+
+# What a terminal cannot show, such as the dot in a lesson's label, becomes a question mark, and no error.
+if hasattr(sys.stdout, "reconfigure"):
+    sys.stdout.reconfigure(errors="replace")
 
 
 class CourseError(Exception):
@@ -45,12 +51,17 @@ class Lesson:
 
 @dataclass(frozen=True)
 class Course:
-    """The list of lessons of the course that lies in the folder `root`."""
+    """The list of lessons of the course that lies in the folder `root`.
+
+    `repository` is the public one on GitHub, as "owner/name", or empty while there is none.
+    """
 
     root: Path
     title: str
     short_route: tuple[str, ...]
     lessons: tuple[Lesson, ...]
+    repository: str = ""
+    branch: str = "main"
 
     def source(self, lesson: Lesson) -> Path:
         return self.root / "sources" / "lessons" / f"{lesson.name}.py"
@@ -63,6 +74,13 @@ class Course:
 
     def picture(self, lesson: Lesson) -> Path:
         return self.root / "images" / f"{lesson.name}.png"
+
+    def colab(self, path: Path) -> str:
+        """The address at which Colab opens the notebook at `path`; empty while there is no public repository."""
+        if not self.repository:
+            return ""
+        place = path.relative_to(self.root).as_posix()
+        return f"https://colab.research.google.com/github/{self.repository}/blob/{self.branch}/{place}"
 
     @property
     def glossary(self) -> Path:
@@ -93,7 +111,8 @@ def load(root: Path = ROOT) -> Course:
     """Read `sources/course.yaml`.
 
     Raises:
-        CourseError: an id appears twice, or a lesson needs one that does not stand before it.
+        CourseError: an id appears twice, a lesson needs one that does not stand before it, or the public repository
+            is named in another way than owner/name.
     """
     listed = yaml.safe_load((root / "sources" / "course.yaml").read_text(encoding="utf-8"))
     lessons = [
@@ -107,7 +126,10 @@ def load(root: Path = ROOT) -> Course:
         if missing := [need for need in lesson.needs if need not in seen]:
             raise CourseError(f"sources/course.yaml: lesson {lesson.id} needs {missing}, which do not stand before it.")
         seen.add(lesson.id)
-    return Course(root, listed["title"], tuple(listed["short_route"]), tuple(lessons))
+    repository, branch = listed.get("repository") or "", listed.get("branch") or "main"
+    if repository and not re.fullmatch(r"[\w.-]+/[\w.-]+", repository):
+        raise CourseError(f"sources/course.yaml: repository is {repository!r}; write owner/name, as in ada/adafactor.")
+    return Course(root, listed["title"], tuple(listed["short_route"]), tuple(lessons), repository, branch)
 
 
 def write(path: Path, content: str | bytes) -> bool:

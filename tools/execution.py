@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -33,7 +33,7 @@ def environment(home: Path) -> dict[str, str]:
     return {**variables, **own}
 
 
-def execute(notebook: NotebookNode, name: str) -> float:
+def execute(notebook: NotebookNode, name: str, variables: Mapping[str, str] | None = None) -> float:
     """Run the cells of `notebook` in order and put their outputs into it.
 
     The kernel is the one of this interpreter, whatever kernels the user has installed under the name of python3. It
@@ -42,6 +42,7 @@ def execute(notebook: NotebookNode, name: str) -> float:
     Args:
         notebook: changed in place.
         name: what the lesson is called in messages.
+        variables: of the kernel, besides those of :func:`environment` and in place of them.
 
     Returns:
         The peak of the kernel's resident set in MiB.
@@ -66,7 +67,7 @@ def execute(notebook: NotebookNode, name: str) -> float:
         )
         try:
             # cleanup_kc: a kernel whose manager comes from outside is otherwise left running
-            client.execute(env=environment(home), cleanup_kc=True)
+            client.execute(env={**environment(home), **(variables or {})}, cleanup_kc=True)
         except CellExecutionError as error:
             raise CourseError(f"{name}, {failed_cell(notebook)} ended in an error.\n{error}") from None
         except CellTimeoutError:

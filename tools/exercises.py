@@ -20,6 +20,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from nbgrader.preprocessors import ClearSolutions, ComputeChecksums, LockCells
 
 import notebook
+import setup_cell
 from course import Course, CourseError, Lesson
 
 POINTS = {"easy": 1, "medium": 2, "hard": 3}
@@ -243,7 +244,7 @@ def _notebook(
     course: Course, exercise: Exercise, make: Callable[[Piece], Iterator[NotebookNode]], solution: bool
 ) -> NotebookNode:
     pieces = read(course, exercise)
-    cells = [new_markdown_cell(_title(course, exercise, tasks(pieces), solution))]
+    cells = [new_markdown_cell(_title(course, exercise, tasks(pieces), solution)), setup_cell.cell(course)]
     number = 0
     for piece in pieces:
         made = list(make(piece))
@@ -264,7 +265,8 @@ def _title(course: Course, exercise: Exercise, listed: list[Task], solution: boo
         f"{kind} {exercise.lesson.label}" if exercise.lesson else exercise.title + (": solutions" if solution else "")
     )
     minutes, points = sum(task.minutes for task in listed), sum(task.points for task in listed)
-    line = f"*{minutes} minutes · {len(listed)} tasks · {points} points*"
+    path = solved_path(course, exercise) if solution else unsolved_path(course, exercise)
+    line = f"*{minutes} minutes · {len(listed)} tasks · {points} points*{notebook.open_in_colab(course, path)}"
     if solution:
         return f"# {label}\n\n{line}\n\nOne right answer to each task, and why it is right. Yours may look different."
     return f"# {label}\n\n{line}\n\n{HOW}"

@@ -1,4 +1,4 @@
-"""From the source of a lesson to its notebook, not executed: generated title and footer, cell ids, metadata."""
+"""From the source of a lesson to its notebook, not executed: generated title, setup and footer, cell ids, metadata."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import hashlib
 from collections import Counter
 from pathlib import Path
 
-import jupytext
 import nbformat
 from nbformat import NotebookNode
 from nbformat.v4 import new_markdown_cell, new_notebook
 
+import setup_cell
 from course import Course, CourseError, Lesson
 
 # Tags that a source may use, and what the build makes of each in the notebook.
@@ -38,11 +38,13 @@ def from_source(course: Course, lesson: Lesson) -> NotebookNode:
     path = course.source(lesson)
     if not path.exists():
         raise CourseError(f"sources/lessons/{path.name} is missing; write it, or build other lessons.")
+    import jupytext  # not sooner: `make run` needs this module, and a learner's environment has no jupytext
+
     cells = jupytext.reads(path.read_text(encoding="utf-8"), fmt="py:percent").cells
     for number, cell in enumerate(cells, start=1):
         cell.metadata = _cell_metadata(cell, f"{path.name}, cell {number}")
-    cells = [new_markdown_cell(title(course, lesson)), *cells, new_markdown_cell(footer(course, lesson))]
-    return assemble(cells)
+    head = [new_markdown_cell(title(course, lesson)), setup_cell.cell(course)]
+    return assemble([*head, *cells, new_markdown_cell(footer(course, lesson))])
 
 
 def assemble(cells: list[NotebookNode]) -> NotebookNode:
@@ -73,7 +75,13 @@ def title(course: Course, lesson: Lesson) -> str:
     needs = ", ".join(link(course, need) for need in course.select(lesson.needs))
     before = f"before this: {needs}" if needs else "nothing needed before"
     goals = "\n".join(f"- {goal}" for goal in lesson.goals)
-    return f"# {lesson.label}\n\n*{lesson.minutes} minutes · {before}*\n\n**You will be able to**\n\n{goals}"
+    line = f"*{lesson.minutes} minutes · {before}*{open_in_colab(course, course.notebook(lesson))}"
+    return f"# {lesson.label}\n\n{line}\n\n**You will be able to**\n\n{goals}"
+
+
+def open_in_colab(course: Course, path: Path) -> str:
+    """What follows the line under a notebook's title: a link that opens it in Colab, if it is public."""
+    return f"\n\n[Open in Colab]({address})" if (address := course.colab(path)) else ""
 
 
 def footer(course: Course, lesson: Lesson) -> str:

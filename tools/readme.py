@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from pathlib import Path
 
 import exercises
 import notebook
@@ -22,8 +23,11 @@ def course_map(course: Course) -> str:
     for lesson in course.lessons:
         path = course.notebook(lesson)
         title = f"[{lesson.label}](notebooks/{path.name})" if path.exists() else lesson.label
+        colab = f"<br>{_in_colab(course, path)}" if path.exists() and course.repository else ""
         tasks = f"<br>{_link(course, found[lesson], 'Exercises')}" if lesson in found else ""
-        rows.append(f"| {_picture(course, lesson)} | **{title}**<br>{lesson.summary}{tasks} | {lesson.minutes} |")
+        rows.append(
+            f"| {_picture(course, lesson)} | **{title}**<br>{lesson.summary}{colab}{tasks} | {lesson.minutes} |"
+        )
     if None in found:
         rows.append(f"| | **{_link(course, found[None], found[None].title)}** | |")
     total = sum(lesson.minutes for lesson in course.lessons)
@@ -36,7 +40,14 @@ def course_map(course: Course) -> str:
 def _link(course: Course, exercise: Exercise, text: str) -> str:
     """A link to an exercise, and how long its tasks take."""
     minutes = sum(task.minutes for task in exercises.tasks(exercises.read(course, exercise)))
-    return f"[{text}](exercises/{exercise.name}.ipynb), {minutes} minutes"
+    link = f"[{text}](exercises/{exercise.name}.ipynb), {minutes} minutes"
+    in_colab = _in_colab(course, exercises.unsolved_path(course, exercise))
+    return f"{link}, {in_colab}" if in_colab else link
+
+
+def _in_colab(course: Course, path: Path) -> str:
+    """A link that opens a notebook in Colab, if it is public."""
+    return f"[open in Colab]({address})" if (address := course.colab(path)) else ""
 
 
 def _picture(course: Course, lesson: Lesson) -> str:

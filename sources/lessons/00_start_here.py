@@ -12,8 +12,8 @@
 # %% [markdown]
 # ## Is everything ready?
 #
-# Click into the cell below and press **Shift + Enter**. That runs the cell and moves on to the next. This first one
-# looks at your machine and prints what it finds, line by line.
+# Click into the cell below and press **Shift + Enter**. That runs the cell and moves on to the next. It looks
+# at your machine and prints what it finds, line by line.
 
 # %% tags=["varies"]
 from course_lib import doctor

@@ -265,7 +265,7 @@ for shape in ((2, 2), (768, 768), (3072, 768)):
 # %% tags=["varies"]
 for name, p in examples.items():
     print(f"{name:14} RMS(U) = {rms(first_update(p.grad.double(), d=inf)):7.2f}")
-    assert rms(first_update(p.grad.double(), d=inf)) > 1.05
+    assert rms(first_update(p.grad.double(), d=inf)) > 1
 
 # %% [markdown]
 # Of the real ones, attention is shortened a little, and the tokens more: they fit their rows and columns less well,
