@@ -46,7 +46,7 @@ def update_in_blocks(
     for block in blocks:
         g = _in_float32(G[block], spare)
         squared = torch.mul(g, g, out=_like(g, work))
-        row[block] = squared.sum(dim=-1)
+        torch.sum(squared, dim=-1, out=row[block])
         col[block[0]] += squared.sum(dim=-2)
     weight = 1 - adafactor_beta2(t, group["decay_rate"])
     R.lerp_((row / m + group["eps"][0]).view_as(R), weight)
@@ -57,7 +57,7 @@ def update_in_blocks(
     c = C.rsqrt().view(-1, 1, m)
     for block in blocks:
         u = torch.mul(_in_float32(G[block], spare), c[block[0]], out=_like(X[block], work))
-        row[block] = torch.linalg.vector_norm(u, dim=-1)
+        torch.linalg.vector_norm(u, dim=-1, out=row[block])
     rms = torch.linalg.vector_norm(row.unsqueeze(-1) * r) / p.numel() ** 0.5
     step_size = torch.as_tensor(rate, dtype=R.dtype)
     if group["scale_parameter"]:
@@ -66,9 +66,11 @@ def update_in_blocks(
         step_size = step_size * rms_x.clamp(min=group["eps"][1])
     r *= -step_size / (rms / group["clip_threshold"]).clamp(min=1.0)
 
-    # Third pass: the step.
-    for block in blocks:
-        u = torch.mul(_in_float32(G[block], spare), c[block[0]], out=_like(X[block], work))
+    # Third pass, backwards: the step. The last block's u is still in the work space.
+    for k, block in enumerate(reversed(blocks)):
+        u = _like(X[block], work)
+        if k:
+            torch.mul(_in_float32(G[block], spare), c[block[0]], out=u)
         x = _in_float32(X[block], spare)
         if group["weight_decay"]:
             x *= 1 - group["weight_decay"] * step_size
