@@ -148,9 +148,7 @@ class Adafactor(torch.optim.Optimizer):
         """Update parameters of one shape as one tensor, whose first axis tells them apart."""
         states = [self.state[p] for p in params]
         G, X = _stacked([p.grad for p in params]), _stacked(params)
-        step_size = _rate(group, t)
-        if group["scale_parameter"]:
-            step_size = step_size * _rms(X).clamp(min=group["eps"][1])
+        step_size = _step_size(group, t, X)
 
         # How large is the gradient usually? Only rows and columns are remembered.
         squared = G.square() + group["eps"][0]
@@ -172,6 +170,28 @@ class Adafactor(torch.optim.Optimizer):
         U *= step_size
         for p, u in zip(params, U, strict=True):
             p.sub_(u.view_as(p))  # in the averages' dtype, rounded to the parameter's at the end
+
+    @torch.no_grad()
+    def _get_lr(self, group: dict[str, Any], state: dict[str, Any]) -> float:
+        """The relative step size in effect, which ``transformers.optimization.AdafactorSchedule`` asks for, to show it.
+
+        It is that of the last step, but for RMS(X), which is measured anew, as the state does not keep it: with the
+        default settings at most 1 % off. Before the first step it is that of the first.
+
+        Args:
+            group: one of ``param_groups``.
+            state: that of one of the group's parameters.
+
+        Raises:
+            ValueError: the group has a given rate. AdafactorSchedule would write over it.
+        """
+        if not group["relative_step"]:
+            raise ValueError(
+                "AdafactorSchedule is for relative_step=True. It writes what it shows into lr, beginning with 0, so a "
+                "rate that was given would be lost. With a given rate, take any other schedule."
+            )
+        p = next(p for p in group["params"] if self.state.get(p) is state)
+        return float(_step_size(group, max(1.0, float(state.get("step", 0.0))), _stacked([p])))
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load a state saved by ``state_dict()``, keeping its averages in float32 (or float64).
@@ -247,6 +267,12 @@ def _rate(group: dict[str, Any], t: float) -> float | Tensor:
     if not group["relative_step"]:
         return group["lr"]
     return min(1e-6 * t if group["warmup_init"] else 1e-2, t**-0.5)
+
+
+def _step_size(group: dict[str, Any], t: float, X: Tensor) -> float | Tensor:
+    """The rate in effect, times the size of each of the stacked tensors where that is asked for."""
+    rate = _rate(group, t)
+    return rate * _rms(X).clamp(min=group["eps"][1]) if group["scale_parameter"] else rate
 
 
 def _rms(x: Tensor) -> Tensor:

@@ -80,7 +80,7 @@ def explore(draw: Callable[..., tuple[Figure, str]], **controls: Any) -> None:
                 fig.set_layout_engine("none")  # the same figure again: its layout is done, and doing it is slow
             laid_out.clear()
             laid_out.add(fig)
-            picture.value = _figure_html(figures.png(fig, dpi=figures.PAGE_DPI), figures.check_alt(alt))
+            picture.value = _figure_html(figures.moving_png(fig), figures.check_alt(alt))
         except Exception as error:  # an error in a callback would otherwise vanish into the log
             picture.value = (
                 f"<pre>This setting cannot be drawn. {html.escape(f'{type(error).__name__}: {error}')}</pre>"
@@ -217,7 +217,8 @@ def _figure_html(png: bytes, alt: str) -> str:
     alt = html.escape(alt, quote=True)
     return (
         f'<figure style="margin: 0"><img alt="{alt}" src="data:image/png;base64,{source}" style="max-width: 100%">'
-        f'<figcaption style="font-size: 90%; opacity: 0.8; max-width: 50em">{alt}</figcaption></figure>'
+        '<figcaption style="font-size: 90%; line-height: 1.4; opacity: 0.8; max-width: 50em">'
+        f"{alt}</figcaption></figure>"
     )
 
 

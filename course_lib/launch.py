@@ -12,10 +12,12 @@ import re
 import socket
 import subprocess
 import sys
+import tempfile
 import time
+import weakref
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import psutil
 
@@ -39,61 +41,88 @@ class Run:
     Attributes:
         results: the last line that it printed, read as JSON.
         printed: all that it printed before.
-        seconds: from the start to the end of all its processes.
     """
 
     results: Any
     printed: str
-    seconds: float
 
 
-def run(module: str, *arguments: str, processes: int = 1, time_limit: float = 180.0) -> Run:
-    """Run a module as a script on this machine's CPU, with the small tier and one thread for each process.
+class Started:
+    """A script that has been started and works on its own until :meth:`result` waits for it. Made by :func:`start`."""
+
+    def __init__(self, command: list[str], what: str, time_limit: float) -> None:
+        self._what, self._time_limit, self._start = what, time_limit, time.monotonic()
+        # In files, since a pipe that nobody reads yet would fill up and stop the script.
+        self._printed, self._complaints = tempfile.TemporaryFile(), tempfile.TemporaryFile()
+        self._script = subprocess.Popen(
+            command,
+            env=_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=self._printed,
+            stderr=self._complaints,
+            start_new_session=True,  # an interrupt of the notebook reaches the script through this class alone
+        )
+        # When nobody asks for the result, it ends with the notebook's kernel at the latest.
+        weakref.finalize(self, _clean_up, self._script, self._printed, self._complaints)
+
+    def result(self) -> Run:
+        """Wait until the script is over; what it has left. Can be asked for again.
+
+        Raises:
+            LaunchError: it took longer than its time limit and was killed, ended in an error, or printed no JSON.
+        """
+        left = self._time_limit - (time.monotonic() - self._start)
+        try:
+            self._script.wait(max(left, 0.0))
+        except subprocess.TimeoutExpired:
+            raise LaunchError(
+                f"{self._what} took longer than {self._time_limit:g} seconds and was stopped. If the machine is busy "
+                "with other things, run it again later or with a larger time_limit."
+            ) from None
+        finally:
+            _end(self._script)
+        if self._script.returncode:
+            cause = _cause(_text(self._complaints), self._script.returncode)
+            raise LaunchError(f"{self._what} ended in an error: {cause}")
+        *lines, last = _text(self._printed).strip().split("\n")
+        try:
+            return Run(json.loads(last), "\n".join(lines))
+        except ValueError:
+            raise LaunchError(
+                f"{self._what} ended without a result: its last line is no JSON, but {last[:100]!r}."
+            ) from None
+
+
+def start(module: str, *arguments: str, processes: int = 1, time_limit: float = 180.0) -> Started:
+    """Start a module as a script on this machine's CPU, with the small tier and one thread for each process.
 
     With one process this is ``python -m module arguments``, with several ``torchrun --nproc_per_node processes -m
-    module arguments``. They talk to each other on this machine only, so no network is needed.
+    module arguments``. They talk to each other on this machine only, so no network is needed. Ask for the
+    :meth:`Started.result` later: several that are started one after the other run side by side.
 
     Args:
         module: such as ``course_lib.distributed_loop``. It prints one line of JSON last.
         arguments: for the script.
         processes: how many to start.
-        time_limit: seconds, after which all of them are killed.
+        time_limit: seconds from now, after which ``result`` kills all of them.
 
     Raises:
-        LaunchError: it took longer, ended in an error, or printed no JSON.
         ValueError: fewer than one process.
     """
     if processes < 1:
         raise ValueError(f"{processes} processes cannot be started: give 1 or more.")
     what = f"{module} with {processes} process{'es' if processes > 1 else ''}"
     torchrun = ["torch.distributed.run", f"--nproc_per_node={processes}", *_RENDEZVOUS, "-m"] if processes > 1 else []
-    start = time.monotonic()
-    script = subprocess.Popen(
-        [sys.executable, "-m", *torchrun, module, *arguments],
-        env=_environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        encoding="utf-8",
-        errors="replace",
-        start_new_session=True,  # an interrupt of the notebook reaches the script through this function alone
-    )
-    try:
-        printed, complaints = script.communicate(timeout=time_limit)
-    except subprocess.TimeoutExpired:
-        raise LaunchError(
-            f"{what} took longer than {time_limit:g} seconds and was stopped. If the machine is busy with other "
-            "things, run it again later or with a larger time_limit."
-        ) from None
-    finally:
-        _end(script)
-    if script.returncode:
-        raise LaunchError(f"{what} ended in an error: {_cause(complaints, script.returncode)}")
-    *lines, last = printed.strip().split("\n")
-    try:
-        return Run(json.loads(last), "\n".join(lines), time.monotonic() - start)
-    except ValueError:
-        raise LaunchError(f"{what} ended without a result: its last line is no JSON, but {last[:100]!r}.") from None
+    return Started([sys.executable, "-m", *torchrun, module, *arguments], what, time_limit)
+
+
+def run(module: str, *arguments: str, processes: int = 1, time_limit: float = 180.0) -> Run:
+    """:func:`start` a script, and wait for its result.
+
+    Raises:
+        LaunchError, ValueError: as :meth:`Started.result` and :func:`start` say.
+    """
+    return start(module, *arguments, processes=processes, time_limit=time_limit).result()
 
 
 # A free port, chosen by the process that listens on it, and an address that needs neither a network nor name service.
@@ -116,7 +145,7 @@ def _environment() -> dict[str, str]:
     return variables
 
 
-def _end(script: subprocess.Popen[str]) -> None:
+def _end(script: subprocess.Popen[bytes]) -> None:
     """Kill the script, if it still runs, and all that it has started: torchrun gives each a session of its own."""
     if script.poll() is None:
         try:
@@ -130,8 +159,17 @@ def _end(script: subprocess.Popen[str]) -> None:
         except psutil.NoSuchProcess:
             pass
         script.wait()
-        for pipe in (script.stdout, script.stderr):
-            pipe.close()
+
+
+def _clean_up(script: subprocess.Popen[bytes], *files: IO[bytes]) -> None:
+    _end(script)
+    for file in files:
+        file.close()
+
+
+def _text(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode("utf-8", errors="replace").replace("\r\n", "\n")
 
 
 def _cause(complaints: str, status: int) -> str:

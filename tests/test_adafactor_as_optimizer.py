@@ -12,6 +12,7 @@ import transformers
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState, GradientState
 from torch.optim.lr_scheduler import LambdaLR, OneCycleLR
+from transformers.optimization import AdafactorSchedule
 
 from course_lib import adafactor, meter
 from course_lib.adafactor import Adafactor
@@ -504,6 +505,72 @@ def test_relative_steps_leave_a_schedule_nothing_to_work_on():
     steps(optimizer, params, range(2))
     steps(Adafactor(plain), plain, range(2))
     assert same(params, plain)
+
+
+@pytest.mark.parametrize("options", [{}, {"scale_parameter": False}, {"warmup_init": True}], ids=str)
+def test_a_relative_step_can_be_shown_by_adafactor_schedule_which_changes_nothing(options):
+    """It is what transformers reports of its own, but for RMS(X), which a step has changed by 1 % at most."""
+    ours, theirs, plain = make(), make(), make()
+    optimizer, alone = Adafactor(ours, **options), Adafactor(plain, **options)
+    reference = transformers.Adafactor(theirs, **options)
+    schedule, beside = AdafactorSchedule(optimizer), AdafactorSchedule(reference)
+    assert schedule.get_last_lr() == beside.get_last_lr() == [0.0], "the first report, though the step is not 0"
+    for t in range(6):
+        steps(optimizer, ours, [t])
+        steps(reference, theirs, [t])
+        steps(alone, plain, [t])
+        schedule.step()
+        beside.step()
+        shown, used = schedule.get_last_lr()[0], float(beside.get_last_lr()[0])
+        assert type(shown) is float and shown == pytest.approx(used, rel=0.0101)
+        size = max(1e-3, ours[0].abs().item()) if options.get("scale_parameter", True) else 1.0  # RMS of one number
+        t += 1
+        assert shown == pytest.approx(min(1e-6 * t if "warmup_init" in options else 1e-2, t**-0.5) * size, rel=1e-12)
+    assert same(ours, plain)
+
+
+def test_adafactor_schedule_shows_the_first_parameter_of_each_group():
+    params = [torch.nn.Parameter(torch.full((2, 2), size)) for size in (1.0, 9.0, 0.5, 9.0)]
+    optimizer = Adafactor([{"params": params[:2]}, {"params": params[2:]}])
+    schedule = AdafactorSchedule(optimizer)
+    for p in params:
+        p.grad = torch.zeros(2, 2)  # so that nothing moves
+    assert optimizer._get_lr(optimizer.param_groups[1], optimizer.state[params[2]]) == pytest.approx(0.005)
+    optimizer.step()
+    schedule.step()
+    assert schedule.get_last_lr() == pytest.approx([0.01, 0.005])
+    optimizer.load_state_dict(snapshot(optimizer))
+    schedule.step()
+    assert schedule.get_last_lr() == pytest.approx([0.01, 0.005])
+    optimizer.param_groups[0]["eps"] = (1e-30, 2.0)  # a floor above RMS(X)
+    assert optimizer._get_lr(optimizer.param_groups[0], optimizer.state[params[0]]) == pytest.approx(0.02)
+    assert optimizer._get_lr(optimizer.param_groups[0], optimizer.state[params[1]]) == pytest.approx(0.09)
+
+
+@pytest.mark.parametrize("options", [TRAINER, {"lr": 1e-3, "relative_step": False}])
+def test_adafactor_schedule_with_a_given_rate_is_refused_instead_of_training_with_rate_0(options):
+    params = make()
+    optimizer = Adafactor(params, **options)
+    schedule = AdafactorSchedule(optimizer)
+    assert optimizer.param_groups[0]["lr"] == 0.0
+    steps(optimizer, params, [0])
+    with pytest.raises(ValueError, match="any other schedule"):
+        schedule.step()
+
+
+def test_trainer_logs_a_relative_step_as_it_does_for_transformers(tmp_path):
+    from resume_runs import new_model, new_trainer
+
+    logs = []
+    for kind in (Adafactor, transformers.Adafactor):
+        model = new_model()
+        optimizer = kind(model.parameters())
+        trainer = new_trainer(tmp_path, model=model, save_strategy="no", max_steps=3)
+        trainer.optimizer, trainer.lr_scheduler = optimizer, AdafactorSchedule(optimizer)
+        trainer.train()
+        logs.append([line["learning_rate"] for line in trainer.state.log_history if "learning_rate" in line])
+    assert logs[0][0] == logs[1][0] == 0.0 and 0 < min(logs[0][1:])
+    assert logs[0] == pytest.approx(logs[1], rel=0.0101)
 
 
 def test_a_gradient_scaler_skips_the_step_that_overflowed_so_that_no_average_is_poisoned():

@@ -7,6 +7,7 @@ import torch
 from matplotlib.image import imread
 
 from course_lib import figures
+from course_lib.diagrams import factorization
 
 
 @pytest.fixture
@@ -100,3 +101,31 @@ def test_heatmap_takes_bfloat16_tensors_that_require_grad():
     _, ax = figures.subplots()
     matrix = torch.ones(2, 2, dtype=torch.bfloat16, requires_grad=True)
     assert cell_texts(figures.heatmap(ax, matrix, "V")) == ["1"] * 4
+
+
+def pixels(png):
+    return imread(io.BytesIO(png))
+
+
+@pytest.mark.parametrize("animated", [False, True])
+def test_a_moving_picture_has_the_pixels_of_a_saved_one(animated):
+    fig, ax = figures.subplots(width=4, height=2)
+    heatmap = figures.heatmap(ax, torch.eye(3), "identity")
+    for artist in (heatmap.image, *heatmap.texts):
+        artist.set_animated(animated)
+    figures.png(fig)  # lays it out
+    fig.set_layout_engine("none")
+    for matrix in (torch.eye(3), torch.ones(3, 3)):
+        heatmap.update(matrix)
+        moving = pixels(figures.moving_png(fig))
+        assert moving.shape == (200, 400, 4) and np.array_equal(moving, pixels(figures.png(fig, 100)))
+
+
+def test_the_pictures_of_lesson_04_move_as_they_are_saved():
+    compare = factorization.Comparison(0.1, 10)
+    for layout, V in (("constrained", torch.ones(2, 2)), ("none", torch.eye(2) + 1), ("none", torch.ones(3, 4))):
+        fig, _ = compare(V, V.mean().expand(V.shape))
+        fig.set_layout_engine(layout)
+        if layout == "constrained":
+            figures.png(fig)
+        assert np.array_equal(pixels(figures.moving_png(fig)), pixels(figures.png(fig, 100)))

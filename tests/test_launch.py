@@ -34,7 +34,6 @@ def test_one_process_is_plain_python(module):
     name = module("print('α', sys.argv[1:]); print(json.dumps({'torchrun': 'WORLD_SIZE' in os.environ}))")
     run = launch.run(name, "--steps", "3")
     assert (run.results, run.printed) == ({"torchrun": False}, "α ['--steps', '3']")
-    assert 0 < run.seconds < 60
 
 
 def test_several_processes_can_add_up_a_number(module):
@@ -138,17 +137,60 @@ def test_nothing_is_left_running_when_time_is_up(module, processes, tmp_path):
 def test_an_interrupt_ends_the_script_too(module, tmp_path, monkeypatch):
     def interrupted(self, timeout=None):
         if timeout is None:
-            return communicate(self)
+            return wait(self)
         while not pids.exists() or not pids.read_text():
             time.sleep(0.05)
         raise KeyboardInterrupt
 
     pids = tmp_path / "pids"
     name = module(f"import time; open({str(pids)!r}, 'w').write(str(os.getpid())); time.sleep(600)")
-    communicate = subprocess.Popen.communicate
-    monkeypatch.setattr(subprocess.Popen, "communicate", interrupted)
+    wait = subprocess.Popen.wait
+    monkeypatch.setattr(subprocess.Popen, "wait", interrupted)
     with pytest.raises(KeyboardInterrupt):
         launch.run(name)
+    assert not _runs(int(pids.read_text()))
+
+
+def test_scripts_that_are_started_run_side_by_side(module, tmp_path):
+    """Each waits until the other is there, which a script that runs alone would do until its time is up."""
+    name = module(
+        "import pathlib, time\n"
+        f"here = pathlib.Path({str(tmp_path)!r})\n"
+        "(here / sys.argv[1]).touch()\n"
+        "while not (here / sys.argv[2]).exists(): time.sleep(0.05)\n"
+        "print(sys.argv[1]); print(1)"
+    )
+    started = [launch.start(name, *names, time_limit=60) for names in (("one", "two"), ("two", "one"))]
+    assert [script.result().printed for script in started] == ["one", "two"]
+    assert started[0].result() == started[0].result(), "a cell that asks for the result can be run again"
+
+
+def test_a_script_that_says_a_lot_is_over_before_anybody_asks(module, tmp_path):
+    over = tmp_path / "over"
+    name = module(
+        "for stream in (sys.stderr, sys.stdout): print('x' * 1_000_000, file=stream)\n"
+        f"print(1, flush=True); open({str(over)!r}, 'w').close()"
+    )
+    script = launch.start(name)
+    limit = time.monotonic() + 60
+    while not over.exists():
+        assert time.monotonic() < limit, "it waits for somebody to read"
+        time.sleep(0.05)
+    assert len(script.result().printed) == 1_000_000
+
+
+def test_a_result_that_nobody_fetched_in_time_is_still_there(module):
+    script = launch.start(module("print(1)"), time_limit=0.01)
+    script._script.wait(60)
+    assert script.result().results == 1
+
+
+def test_a_script_that_is_no_longer_wanted_is_ended(module, tmp_path):
+    pids = tmp_path / "pids"
+    script = launch.start(module(f"import time; open({str(pids)!r}, 'w').write(str(os.getpid())); time.sleep(600)"))
+    while not pids.exists() or not pids.read_text():
+        time.sleep(0.05)
+    del script
     assert not _runs(int(pids.read_text()))
 
 

@@ -4,10 +4,10 @@ import csv
 import io
 
 import pytest
-import steps
 import torch
 from torch.nn import Parameter
 
+import steps
 from course_lib import step_needs, step_time
 from course_lib.memory import predict_state_size
 

@@ -110,6 +110,10 @@ class Comparison:
         self.bar = self._colorbar(0, axes[:2], "entries of V and V̂; length of the bars: means R and C")
         plain_ticks(self.bar, plain_power)
         plain_ticks(self._colorbar(2, axes[2:], "too small  ←  →  too large"), plain_signed)
+        if self.limits is not None:  # else the colour bar's numbers change, too
+            changing = [artist for heatmap in self.heatmaps for artist in (heatmap.image, *heatmap.texts)]
+            for artist in (*changing, *(bars for one in self.margins for bars in (one.rows, one.cols)), self.note):
+                artist.set_animated(True)
 
     def _fit_shape(self, n: int, m: int) -> None:
         self.shape = (n, m)

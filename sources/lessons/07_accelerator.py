@@ -16,13 +16,14 @@ from unittest import mock
 import torch
 from sklearn.metrics import accuracy_score, f1_score
 
-from course_lib import adafactor, figures, memory, tasks, tier
+from course_lib import adafactor, figures, launch, memory, tasks, tier
 from course_lib.diagrams import switch_card, training_runs
 from course_lib.explore import Slider, explore, predict, reveal
 
 torch.set_num_threads(1)  # this model is too small for two threads to help
 here = tier.current()
 assert here.name in tier.TIERS
+in_shards = launch.start("course_lib.sharded_step", processes=2)  # works while you read; for the end
 
 # %%
 model = tasks.distilbert(device="meta")
@@ -148,7 +149,8 @@ assert abs(first_step(partial(Adafactor, lr=lr), size=typical) / task.learning_r
 # ## The pieces of a loop
 #
 # Trainer made all of these for you. Now you make them: model, optimizer, two loaders that turn rows into batches, and
-# the linear schedule of lesson 06. `num_training_steps` is how often it will be asked to step.
+# the linear schedule of lesson 06. `num_training_steps` is how often it will be asked to step. Fewer epochs
+# than there will do.
 
 # %%
 from accelerate import Accelerator
@@ -161,7 +163,9 @@ model = task.model(seed=0)
 optimizer = Adafactor(params=model.parameters(), lr=lr)
 train_loader = DataLoader(task.train, batch_size=task.batch_size, shuffle=True, collate_fn=task.collator)
 eval_loader = DataLoader(task.validation, batch_size=task.batch_size, collate_fn=task.collator)
-steps = task.epochs * len(train_loader)
+epochs = (task.epochs + 1) // 2
+steps = epochs * len(train_loader)
+print(f"epochs {epochs} (there {task.epochs}), batches {len(train_loader)}, steps {steps}")
 lr_scheduler = get_scheduler("linear", optimizer, num_warmup_steps=0, num_training_steps=steps)
 
 # %% [markdown]
@@ -185,17 +189,20 @@ assert accelerator.num_processes == 1 and type(optimizer).__name__ == "Accelerat
 # %% [markdown]
 # ## The loop
 #
-# Ten lines that matter. Read them aloud, call by call: forward, backward, step, schedule, clear. Loss and rate are
-# logged as Trainer logs them. It takes a while: all your task's epochs.
+# Read it aloud, call by call: forward, backward, step, schedule, clear. Loss and rate are logged as Trainer logs them.
+# `require_finite` ends the run if the loss is NaN, with advice, as the callback of lesson 06 did. It takes a while.
 
 # %% tags=["varies"]
-history = []
-for epoch in range(task.epochs):
+from course_lib.finite import require_finite
+
+history, last = [], None
+for epoch in range(epochs):
     model.train()
     for step, batch in enumerate(train_loader):
         loss = model(**batch).loss  # the batch brings its labels along
+        last = require_finite(loss, step, last)  # before it can do harm
         accelerator.backward(loss)
-        history.append({"loss": loss.item(), "learning_rate": lr_scheduler.get_last_lr()[0]})
+        history.append({"loss": last, "learning_rate": lr_scheduler.get_last_lr()[0]})
         optimizer.step()
         lr_scheduler.step()
         optimizer.zero_grad()
@@ -249,8 +256,8 @@ assert truth == list(task.validation["labels"])
 assert result[0] > baseline[0] + 0.05 and result[1] > baseline[1]
 
 # %% [markdown]
-# It learned. Compare with your run in lesson 06: another class, another loop, the same way to go. And what does this
-# optimizer keep? `state` looks through the wrapping:
+# It learned. Compare with your run in lesson 06, which had more epochs: another class, another loop, the same
+# size of step. And what does this optimizer keep? `state` looks through the wrapping:
 
 # %%
 kept = optimizer.state[model.classifier.weight]
@@ -411,12 +418,6 @@ with warnings.catch_warnings(record=True) as caught:
 print("A warning from torch:", str(caught[-1].message).partition(". ")[0])
 reveal("07-zero")
 
-# %%
-usual, first, early, never, schedule_first = results.values()
-assert first == usual and early[2] == 0.0
-assert never[0] == (2.0, 4.0, 6.0, 8.0) and never[2] == usual[2]
-assert schedule_first[1] == (0.03, 0.02, 0.01, 0.0)
-
 # %% [markdown]
 # And the other orders in the table:
 #
@@ -424,6 +425,12 @@ assert schedule_first[1] == (0.03, 0.02, 0.01, 0.0)
 # - `zero_grad` missing: gradients pile up. Yet X moves the same way here, since Adafactor looks at no lengths. Real
 #   batches differ, and all the old ones would have a say in every step.
 # - Schedule before step: the first rate is never used, and the last step has rate 0. Only here somebody warns.
+
+# %%
+usual, first, early, never, schedule_first = results.values()
+assert first == usual and early[2] == 0.0
+assert never[0] == (2.0, 4.0, 6.0, 8.0) and never[2] == usual[2]
+assert schedule_first[1] == (0.03, 0.02, 0.01, 0.0)
 
 # %% [markdown]
 # ## Accumulation
@@ -484,10 +491,7 @@ print(f"{len(batches)} batches, {each} and {len(hands[1])} for each; the last be
 print(f"{each} in groups of 4: {count_steps(True, each)} steps in an epoch, {3 * count_steps(True, each)} in three")
 print(f"one more, {each + 1} in groups of 4: {count_steps(True, each + 1)} steps")
 reveal("07-steps")
-
-# %%
-assert len(hands[1]) == each
-assert [count_steps(True, n) for n in (each, each + 1)] == [each // 4, each // 4 + 1]
+assert len(hands[1]) == each and count_steps(True, each + 1) == count_steps(True, each) + 1
 
 # %% [markdown]
 # Three divisions, each rounded up: rows to batches, batches to processes, batches to steps. In the picture each lane
@@ -510,7 +514,6 @@ explore(
     accumulation=Slider(1, 8, label="backwards to a step"),
     rows=Slider(40, 1200, step=40, label="rows of the data set"),
 )
-assert 3 * Epoch.plan(1000, 16, processes=2, accumulation=4).steps == 24
 
 # %% [markdown]
 # (Widths show the order of calls, not their time.) Steps become fewer: with two processes each has twice as many rows.
@@ -520,7 +523,7 @@ assert 3 * Epoch.plan(1000, 16, processes=2, accumulation=4).steps == 24
 from accelerate.scheduler import AcceleratedScheduler
 
 for line in inspect.getsource(AcceleratedScheduler.step).splitlines():
-    if "num_processes" in line:
+    if "sync_gradients" in line or "num_processes" in line:
         print(line.strip())
 
 # %%
@@ -558,10 +561,12 @@ reveal("07-ticks")
 # %% [markdown]
 # Why is it built so? Each process gets its share of the batches only. A schedule, though, is meant to be made before
 # `prepare`, from the length of the *whole* loader, and then ticks and plan agree. If you count steps yourself, plan for
-# **steps times processes**:
+# **steps times processes**. (Steps, not batches: while gradients are added up, the first `if` above lets no tick pass.
+# With accumulation over k batches, divide the length of the loader by k, and round up.)
 
 # %%
 epoch = Epoch.plan(1000, 16, processes=2, accumulation=4)
+assert epoch.steps == count_steps(True, each)
 planned = epoch.steps * 2
 print(f"{epoch.steps} steps on 2 processes, planned for {planned}:", end=" ")
 rates = rates_with(2, steps=epoch.steps, planned=planned)
@@ -598,13 +603,13 @@ predict("07-holds")
 # torchrun --nproc_per_node 2 -m course_lib.distributed_loop --steps 40
 # ```
 #
-# From a notebook, `launch.run` does the same, on the CPU, and stops what takes longer than three minutes. Both take
-# some seconds, most of them for imports.
+# From a notebook, `launch.start` does the same, on the CPU, and `result` stops what takes longer than three minutes.
+# Here both run side by side. They take some seconds, most of them for imports.
 
 # %% tags=["varies"]
-from course_lib import launch
-
-alone, pair = (launch.run("course_lib.distributed_loop", "--steps", "40", processes=n) for n in (1, 2))
+script = "course_lib.distributed_loop"
+started = [launch.start(script, "--steps", "40", processes=n) for n in (1, 2)]
+alone, pair = (run.result() for run in started)
 print(alone.printed, pair.printed, sep="\n\n")
 
 # %% tags=["answer", "varies"]
@@ -614,19 +619,23 @@ print("Their losses, and what they hold:")
 figures.show(*processes.compare(alone.results, pair.results))
 reveal("07-holds")
 
-# %%
-assert processes.furthest(alone.results["losses"], pair.results["losses"]) < 1e-3
-assert pair.results["apart"] == 0  # weights and state of both processes, compared at the end
-for part in ("weights", "gradients", "state"):
-    assert pair.results["bytes"][part] == 2 * alone.results["bytes"][part]  # a list with one entry for each
+# %% [markdown]
+# And the losses? Is it the same training, and do both processes end with the same weights and the same state?
+
+# %% tags=["varies"]
+apart = processes.furthest(alone.results["losses"], pair.results["losses"])
+print(f"losses, one process and two: at most {apart:.0e} apart")
+print("weights and state of the two at the end:", pair.results["apart"], "apart")
+assert apart < 1e-3 and pair.results["apart"] == 0
 
 # %% [markdown]
-# The losses are the same: it is the same training. **Activations are shared out, weights, gradients and state are
-# not.** They stand in every process, equal to the last bit. On top come the *messages*, a second copy of the
-# gradients, in which they are exchanged. (`gradient_as_bucket_view=True` makes the two one.) So the state has its
-# price in every process. For DistilBERT:
+# The same training, and copies that are equal to the last bit. **Activations are shared out, weights, gradients and
+# state are not.** On top come the *messages*, a second copy of the gradients, in which they are exchanged.
+# (`gradient_as_bucket_view=True` makes the two one.) So the state has its price in every process. For DistilBERT:
 
 # %%
+for part in ("weights", "gradients", "state"):
+    assert pair.results["bytes"][part] == 2 * alone.results["bytes"][part]  # a list with one entry for each
 full = tasks.distilbert(device="meta")
 for kind in ("adamw", "adafactor_torch"):
     each = memory.predict_state_size(full, kind).mib
@@ -704,6 +713,98 @@ assert {"compute_loss_func", "optimizers", "callbacks"} <= set(arguments)
 # models that train in turn, a loss over several batches, an optimizer of your own making in a loop of your own making.
 
 # %% [markdown]
+# ## Going deeper: go on where you stopped
+#
+# In lesson 06 a [checkpoint](glossary.ipynb#checkpoint) took a run to the same weights, bit by bit. Your loop can do
+# that too, even from the middle of an epoch. For that the batches have to come in the same order again, and dropout
+# has to draw the same numbers.
+
+# %%
+from accelerate.utils import DataLoaderConfiguration
+
+ordered = DataLoaderConfiguration(use_seedable_sampler=True, data_seed=0)
+
+
+def new_run():
+    accelerator = Accelerator(mixed_precision=here.mixed_precision, dataloader_config=ordered)
+    model = task.model(seed=0)
+    optimizer = Adafactor(model.parameters(), lr=lr)
+    own = torch.Generator()
+    rows = task.train.select(range(24))
+    loader = DataLoader(rows, 8, shuffle=True, collate_fn=task.collator, generator=own)
+    schedule = get_scheduler("linear", optimizer, 0, 2 * len(loader))
+    return accelerator, *accelerator.prepare(model, optimizer, loader, schedule)
+
+
+# %% [markdown]
+# With `use_seedable_sampler` the order of an epoch depends on its number alone. And a loader draws a random number
+# each time it starts: with a generator of its own it leaves dropout's alone.
+#
+# The loop is the one above. It only has to find its place: which epoch, and how many batches of that are done.
+
+# %%
+from itertools import islice
+
+
+def go_on(run, done, until):
+    accelerator, model, optimizer, loader, schedule = run
+    losses = []
+    while done + len(losses) < until:
+        epoch, over = divmod(done + len(losses), len(loader))
+        loader.set_epoch(epoch)
+        rest = accelerator.skip_first_batches(loader, over)
+        for batch in islice(rest, until - done - len(losses)):
+            loss = model(**batch).loss
+            accelerator.backward(loss)
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad()
+            losses.append(loss.item())
+    return losses
+
+
+# %% [markdown]
+# Now a run of two epochs with three batches each, and a second one that stops after four batches, in the middle of the
+# second epoch:
+
+# %%
+import tempfile
+from pathlib import Path
+
+from course_lib import checkpoints
+
+folder = tempfile.TemporaryDirectory()  # gone when the notebook's kernel ends
+tier.seed_everything(0)
+whole = new_run()
+losses = go_on(whole, 0, 6)
+tier.seed_everything(0)
+stopped = new_run()
+go_on(stopped, 0, 4)
+checkpoints.save_state(stopped[0], Path(folder.name, "checkpoint-4"))
+
+# %% [markdown]
+# `checkpoints.save_state` is `accelerator.save_state`, but whenever the run is killed, the folder is complete or not
+# there. A third run, with other random numbers as in a new program, goes on from it:
+
+# %% tags=["varies"]
+tier.seed_everything(1)
+resumed = new_run()
+accelerator_of_run, optimizer_of_run = resumed[0], resumed[2]
+checkpoints.check(checkpoints.last(folder.name), optimizer_of_run)
+accelerator_of_run.load_state(checkpoints.last(folder.name))
+after = go_on(resumed, 4, 6)
+print("without a break:", *(f"{loss:.6f}" for loss in losses))
+print("resumed:        ", *["        "] * 4, *(f"{loss:.6f}" for loss in after))
+pairs = zip(whole[1].parameters(), resumed[1].parameters(), strict=True)
+same = all(torch.equal(one, other) for one, other in pairs)
+print("every weight the same:", same)
+assert same and after == losses[4:]
+
+# %% [markdown]
+# `check` makes sure that the state fits this optimizer, `last` finds the newest complete folder. All processes call
+# `save_state`. With accumulation, save after a step: gradients that are still being added up are not in the folder.
+
+# %% [markdown]
 # ## Going deeper: two traps of torch's Adafactor
 #
 # Its ε₁ is not the paper's, as lesson 05 showed. It is a floor under V̂, and it is squared. So what happens if you
@@ -728,7 +829,8 @@ for name, make in (
 
 # %% [markdown]
 # 1e-60 is no 32-bit number: it becomes 0, and 0 divided by it is NaN. So all tokens that are not in the first batch
-# have NaN for a row, and when one of them comes up, the loss is NaN too. **Leave torch's ε₁ alone.**
+# have NaN for a row, and when one of them comes up, the loss is NaN too, and `require_finite` ends the run. **Leave
+# torch's ε₁ alone.**
 
 # %% [markdown]
 # The default is no constant either, but the resolution of the parameters' type. For `bfloat16` parameters that is
@@ -755,11 +857,12 @@ for size in (1.0, 1e-2, 1e-3):
 # > gradients and state, and fetches the others' when it computes with them.
 
 # %% [markdown]
-# PyTorch calls it *fully sharded*, FSDP, and has it twice: FSDP1, and the newer FSDP2. A script takes two steps with
-# each optimizer, in two processes, on a small model that is whole or in shards. **What becomes of the moments?**
+# PyTorch calls it *fully sharded*, FSDP, and has it twice: FSDP1, and the newer FSDP2. The script that you started at
+# the top takes two steps with each optimizer, in two processes, on a small model that is whole or in shards. **What
+# becomes of the moments?**
 
 # %% tags=["varies"]
-shards = launch.run("course_lib.sharded_step", processes=2).results
+shards = in_shards.result().results
 ways = ("whole", "FSDP2", "FSDP1")
 print(f"torch {shards['torch']}, {shards['parameters']:,} parameters. Moments in one process and in the other:")
 print(f"{'':23}", *(f"{way:17}" for way in ways))
@@ -850,7 +953,8 @@ for n in (1, 2, 4, 8):
 #   accumulation](https://huggingface.co/docs/accelerate/usage_guides/gradient_accumulation),
 #   [`AcceleratedScheduler`, `BatchSamplerShard`](https://huggingface.co/docs/accelerate/package_reference/torch_wrappers),
 #   [batches and learning rates on several
-#   devices](https://huggingface.co/docs/accelerate/concept_guides/performance).
+#   devices](https://huggingface.co/docs/accelerate/concept_guides/performance),
+#   [checkpoints](https://huggingface.co/docs/accelerate/usage_guides/checkpoint).
 # - Data parallelism: Li et al. 2020, [arXiv 2006.15704](https://arxiv.org/abs/2006.15704); [its
 #   buckets](https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html);
 #   [`torchrun`](https://docs.pytorch.org/docs/stable/elastic/run.html) and [`accelerate

@@ -410,7 +410,7 @@ for name, result in results.items():
 
 # %% [markdown]
 # These are one CPU's ratios, one thread's, with these versions. Take from them that bytes and time do not follow each
-# other, and measure on your own machine. Lesson 11 explains where a step's time goes.
+# other, and measure on your own machine.
 
 # %% [markdown]
 # ## A table to decide by
