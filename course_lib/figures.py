@@ -140,10 +140,11 @@ def moving_png(fig: Figure) -> bytes:
 
 
 def description_html(alt: str) -> str:
-    """The folded description that stands below a picture."""
+    """The folded description that stands below a picture. A screen reader hears it, as the title, while it is folded."""
+    alt = html.escape(alt)
     return (
-        '<details style="font-size: 90%; opacity: 0.8"><summary>Picture description</summary>'
-        f"{html.escape(alt)}</details>"
+        f'<details style="font-size: 90%; opacity: 0.8"><summary title="{alt}">Picture description</summary>'
+        f"{alt}</details>"
     )
 
 

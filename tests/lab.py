@@ -123,6 +123,16 @@ class Lab:
             for kernel in self.kernels():
                 self._ask("DELETE", f"api/kernels/{kernel['id']}")
 
+    def save(self, notebook: Notebook, name: str) -> None:
+        """Save a lesson by the keyboard, and wait until its controls are in the file."""
+        file = self.folder / "course" / "work" / "notebooks" / f"{name}.ipynb"
+        notebook.page.keyboard.press("ControlOrMeta+S")
+        for _ in range(10 * MOVE_TIMEOUT):
+            if "widgets" in json.loads(file.read_text(encoding="utf-8") or "{}").get("metadata", {}):
+                return
+            notebook.page.wait_for_timeout(100)
+        raise TimeoutError(f"{name} was not saved with its controls")
+
     def _note(self, url: str) -> None:
         if url.startswith(("http:", "https:", "ws:", "wss:")) and f"//{self.url.partition('//')[2]}" not in url:
             self.outside.append(url)

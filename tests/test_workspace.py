@@ -1,5 +1,6 @@
 """The learner's copy: filled, brought up to date, never overwritten."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -77,3 +78,13 @@ def test_a_broken_copy_is_kept_too(root, broken):
 
 def test_the_report_is_short_when_nothing_differs():
     assert workspace.report([], []) == "work/: 0 new files."
+
+
+def test_jupyterlab_is_asked_to_save_controls_and_keeps_its_other_defaults(tmp_path):
+    asked = {"@jupyter-widgets/jupyterlab-manager:plugin": {"saveState": True}}
+    path = tmp_path / "share" / "jupyter" / "lab" / "settings" / "overrides.json"
+    workspace.keep_controls(tmp_path)
+    assert json.loads(path.read_text(encoding="utf-8")) == asked
+    path.write_text('{"another:plugin": {"a": 1}}', encoding="utf-8")
+    workspace.keep_controls(tmp_path)
+    assert json.loads(path.read_text(encoding="utf-8")) == {"another:plugin": {"a": 1}, **asked}

@@ -1,13 +1,19 @@
-"""Make or update `work/`, the learner's own copy of notebooks and exercises. Nothing in it is ever overwritten."""
+"""Make or update `work/`, the learner's own copy of notebooks and exercises. Nothing in it is ever overwritten.
+
+It also asks the environment's JupyterLab to save controls with a notebook.
+"""
 
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 from course import ROOT
 
 FOLDERS = ("notebooks", "exercises")
+# Without it a notebook that was run, saved and opened again shows "model not found" in the place of each control.
+SETTINGS = {"@jupyter-widgets/jupyterlab-manager:plugin": {"saveState": True}}
 
 
 def update(root: Path) -> tuple[list[Path], list[Path]]:
@@ -52,5 +58,15 @@ def report(added: list[Path], kept: list[Path]) -> str:
     return "\n".join(lines)
 
 
+def keep_controls(environment: Path) -> None:
+    """Let the JupyterLab of a virtual environment save the controls in a notebook; its other defaults stay."""
+    path = environment / "share" / "jupyter" / "lab" / "settings" / "overrides.json"
+    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(known | SETTINGS, indent=1) + "\n", encoding="utf-8")
+
+
 if __name__ == "__main__":
+    if sys.prefix != sys.base_prefix:
+        keep_controls(Path(sys.prefix))
     print(report(*update(ROOT)))
