@@ -140,7 +140,7 @@ def moving_png(fig: Figure) -> bytes:
 
 
 def description_html(alt: str) -> str:
-    """The folded description that stands below a picture. A screen reader hears it, as the title, while it is folded."""
+    """The folded description that stands below a picture; as the title, screen readers hear it while it is folded."""
     alt = html.escape(alt)
     return (
         f'<details style="font-size: 90%; opacity: 0.8"><summary title="{alt}">Picture description</summary>'
