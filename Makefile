@@ -30,7 +30,7 @@ run: .venv/learner ## Run every lesson, or LESSON=04: seconds, peak memory, resu
 
 test: .venv/maintainer .torchao/$(TORCHAO) ## Run every test
 	$(PY) -m ruff check .
-	$(PY) -m pytest -n 2 --dist loadfile
+	$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-colab: .venv/maintainer ## Run the lessons with Colab's versions, from the zip of `make colab`
 	PYTHONPATH=tools $(PY) tests/environments.py colab

@@ -80,7 +80,7 @@ def main() -> None:
     load = os.getloadavg()[0]
     measured = {(lesson, label): measure(lesson, label, key) for lesson, label, key in SLIDERS}
     text = table(measured, load)
-    RESULT.write_text(text, encoding="utf-8")
+    RESULT.write_text(text, encoding="utf-8", newline="\n")
     print(text)
 
 

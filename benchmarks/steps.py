@@ -227,7 +227,7 @@ def as_markdown(facts: Mapping[str, Any], rows: Sequence[Row], grown: Sequence[R
         "- **Time**: of a step, over that of fused AdamW: the median of rounds in which all took turns, in brackets",
         "  for the quartiles of its own times.",
         "- **Floor**: the least time for its passes over memory (fused AdamW 7, Adafactor 5, with RMS scaling 6), at",
-        "  the bandwidth of `x += a * y` in the same rounds. The column tells how many times as long the step takes.",
+        "  the bandwidth of `x += a * y * z` in the same rounds. The column: how many times as long the step takes.",
         "  Parameters that fit the processor's cache can fall below 1, and small tensors stay far above.",
         "- **State, added**: MiB between two steps, and on top of that within one, by torch's memory tracker; what",
         "  bitsandbytes makes inside its step is not seen.",

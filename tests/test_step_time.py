@@ -3,15 +3,16 @@ import itertools
 import pytest
 import torch
 
-from course_lib import step_needs, step_time, traffic
+from course_lib import step_needs, step_time
 from course_lib.step_time import Stream, Timing
 
 
-def test_a_stream_moves_what_it_says():
+def test_a_stream_reads_three_tensors_and_writes_one():
     stream = Stream(1000)
-    with traffic.count() as moved:
-        stream()
-    assert (moved.read, moved.written) == (3 * 4000, 4000) and stream.bytes == moved.bytes
+    x, y, z = (tensor.fill_(value) for tensor, value in zip(stream.tensors, (0.0, 2.0, 3.0), strict=True))
+    stream()
+    assert x.tolist() == pytest.approx([6e-9] * 1000) and (y[0], z[0]) == (2, 3)
+    assert stream.bytes == 4 * x.nbytes == 16_000
 
 
 def clock(monkeypatch, *ticks):

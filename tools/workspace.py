@@ -63,7 +63,7 @@ def keep_controls(environment: Path) -> None:
     path = environment / "share" / "jupyter" / "lab" / "settings" / "overrides.json"
     known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(known | SETTINGS, indent=1) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(known | SETTINGS, indent=1) + "\n", encoding="utf-8", newline="\n")
 
 
 if __name__ == "__main__":

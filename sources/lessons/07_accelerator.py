@@ -263,7 +263,8 @@ assert result[0] > baseline[0] + 0.05 and result[1] > baseline[1]
 kept = optimizer.state[model.classifier.weight]
 print({key: list(value.shape) for key, value in kept.items()})
 parameters = sum(p.numel() for p in model.parameters())
-print(f"{memory.state_size(optimizer).elements / parameters:.2f} numbers kept per parameter, AdamW would keep 2")
+each = memory.state_size(optimizer).elements / parameters
+print(f"{each:.2f} numbers kept per parameter, AdamW would keep 2")
 
 # %% [markdown]
 # R is called `row_var`, and C `col_var`. In lesson 08 you will count all of `optimizer.state.values()`, and compare
@@ -308,7 +309,8 @@ for masked in (True, False):
     for extra in (0, 30):
         length = len(row["input_ids"]) + extra
         batch = task.tokenizer.pad([row], padding="max_length", max_length=length, return_tensors="pt")
-        batch = {key: batch[key].to(accelerator.device) for key in ("input_ids", "attention_mask")[: 1 + masked]}
+        keys = ("input_ids", "attention_mask") if masked else ("input_ids",)
+        batch = {key: batch[key].to(accelerator.device) for key in keys}
         with torch.no_grad():
             probabilities.append(model(**batch).logits.softmax(dim=-1)[0, row["labels"]].item())
     print(f"{'with' if masked else 'without'} mask: {probabilities[0]:.3f}, padded {probabilities[1]:.3f}")
@@ -488,10 +490,11 @@ hands = [list(BatchSamplerShard(batches, num_processes=2, process_index=p)) for 
 print("Dealt out to two processes:")
 each = len(hands[0])
 print(f"{len(batches)} batches, {each} and {len(hands[1])} for each; the last begins with row {hands[1][-1][0]} again")
-print(f"{each} in groups of 4: {count_steps(True, each)} steps in an epoch, {3 * count_steps(True, each)} in three")
+by_epoch = count_steps(True, each)
+print(f"{each} in groups of 4: {by_epoch} steps in an epoch, {3 * by_epoch} in three")
 print(f"one more, {each + 1} in groups of 4: {count_steps(True, each + 1)} steps")
 reveal("07-steps")
-assert len(hands[1]) == each and count_steps(True, each + 1) == count_steps(True, each) + 1
+assert len(hands[1]) == each and count_steps(True, each + 1) == by_epoch + 1
 
 # %% [markdown]
 # Three divisions, each rounded up: rows to batches, batches to processes, batches to steps. In the picture each lane
@@ -560,9 +563,12 @@ reveal("07-ticks")
 
 # %% [markdown]
 # Why is it built so? Each process gets its share of the batches only. A schedule, though, is meant to be made before
-# `prepare`, from the length of the *whole* loader, and then ticks and plan agree. If you count steps yourself, plan for
-# **steps times processes**. (Steps, not batches: while gradients are added up, the first `if` above lets no tick pass.
-# With accumulation over k batches, divide the length of the loader by k, and round up.)
+# `prepare`, from the length of the *whole* loader, and then ticks and plan agree, but for rounding. If you count steps
+# yourself, plan for **steps times processes**.
+
+# %% [markdown]
+# Steps, not batches: while gradients are still being added up, the `if` in the lines of the scheduler lets no tick
+# pass. With accumulation over k batches, divide the length of the loader by k, and round up.
 
 # %%
 epoch = Epoch.plan(1000, 16, processes=2, accumulation=4)
@@ -635,7 +641,7 @@ assert apart < 1e-3 and pair.results["apart"] == 0
 
 # %%
 for part in ("weights", "gradients", "state"):
-    assert pair.results["bytes"][part] == 2 * alone.results["bytes"][part]  # a list with one entry for each
+    assert pair.results["bytes"][part] == 2 * alone.results["bytes"][part]  # one entry for each
 full = tasks.distilbert(device="meta")
 for kind in ("adamw", "adafactor_torch"):
     each = memory.predict_state_size(full, kind).mib
@@ -726,14 +732,16 @@ ordered = DataLoaderConfiguration(use_seedable_sampler=True, data_seed=0)
 
 
 def new_run():
-    accelerator = Accelerator(mixed_precision=here.mixed_precision, dataloader_config=ordered)
+    run = SimpleNamespace(done=0, losses=[])
+    run.accelerator = Accelerator(mixed_precision=here.mixed_precision, dataloader_config=ordered)
     model = task.model(seed=0)
     optimizer = Adafactor(model.parameters(), lr=lr)
-    own = torch.Generator()
-    rows = task.train.select(range(24))
+    rows, own = task.train.select(range(24)), torch.Generator()
     loader = DataLoader(rows, 8, shuffle=True, collate_fn=task.collator, generator=own)
     schedule = get_scheduler("linear", optimizer, 0, 2 * len(loader))
-    return accelerator, *accelerator.prepare(model, optimizer, loader, schedule)
+    prepared = run.accelerator.prepare(model, optimizer, loader, schedule)
+    run.model, run.optimizer, run.loader, run.schedule = prepared
+    return run
 
 
 # %% [markdown]
@@ -746,21 +754,19 @@ def new_run():
 from itertools import islice
 
 
-def go_on(run, done, until):
-    accelerator, model, optimizer, loader, schedule = run
-    losses = []
-    while done + len(losses) < until:
-        epoch, over = divmod(done + len(losses), len(loader))
-        loader.set_epoch(epoch)
-        rest = accelerator.skip_first_batches(loader, over)
-        for batch in islice(rest, until - done - len(losses)):
-            loss = model(**batch).loss
-            accelerator.backward(loss)
-            optimizer.step()
-            schedule.step()
-            optimizer.zero_grad()
-            losses.append(loss.item())
-    return losses
+def go_on(run, until):
+    while run.done < until:
+        epoch, over = divmod(run.done, len(run.loader))
+        run.loader.set_epoch(epoch)
+        rest = run.accelerator.skip_first_batches(run.loader, over)
+        for batch in islice(rest, until - run.done):
+            loss = run.model(**batch).loss
+            run.accelerator.backward(loss)
+            run.optimizer.step()
+            run.schedule.step()
+            run.optimizer.zero_grad()
+            run.losses.append(loss.item())
+            run.done += 1
 
 
 # %% [markdown]
@@ -776,11 +782,11 @@ from course_lib import checkpoints
 folder = tempfile.TemporaryDirectory()  # gone when the notebook's kernel ends
 tier.seed_everything(0)
 whole = new_run()
-losses = go_on(whole, 0, 6)
+go_on(whole, until=6)
 tier.seed_everything(0)
 stopped = new_run()
-go_on(stopped, 0, 4)
-checkpoints.save_state(stopped[0], Path(folder.name, "checkpoint-4"))
+go_on(stopped, until=4)
+checkpoints.save_state(stopped.accelerator, Path(folder.name, "checkpoint-4"))
 
 # %% [markdown]
 # `checkpoints.save_state` is `accelerator.save_state`, but whenever the run is killed, the folder is complete or not
@@ -789,20 +795,25 @@ checkpoints.save_state(stopped[0], Path(folder.name, "checkpoint-4"))
 # %% tags=["varies"]
 tier.seed_everything(1)
 resumed = new_run()
-accelerator_of_run, optimizer_of_run = resumed[0], resumed[2]
-checkpoints.check(checkpoints.last(folder.name), optimizer_of_run)
-accelerator_of_run.load_state(checkpoints.last(folder.name))
-after = go_on(resumed, 4, 6)
-print("without a break:", *(f"{loss:.6f}" for loss in losses))
-print("resumed:        ", *["        "] * 4, *(f"{loss:.6f}" for loss in after))
-pairs = zip(whole[1].parameters(), resumed[1].parameters(), strict=True)
+checkpoint = checkpoints.last(folder.name)
+checkpoints.check(checkpoint, resumed.optimizer)
+resumed.accelerator.load_state(checkpoint)
+resumed.done = 4
+go_on(resumed, until=6)
+print("without a break:", *(f"{loss:.6f}" for loss in whole.losses))
+print("resumed:        ", *["        "] * 4, *(f"{loss:.6f}" for loss in resumed.losses))
+
+# %% tags=["varies"]
+pairs = zip(whole.model.parameters(), resumed.model.parameters(), strict=True)
 same = all(torch.equal(one, other) for one, other in pairs)
 print("every weight the same:", same)
-assert same and after == losses[4:]
+torch.testing.assert_close(resumed.losses, whole.losses[4:], rtol=0.05, atol=0)
+assert here.device.type != "cpu" or same and resumed.losses == whole.losses[4:]
 
 # %% [markdown]
-# `check` makes sure that the state fits this optimizer, `last` finds the newest complete folder. All processes call
-# `save_state`. With accumulation, save after a step: gradients that are still being added up are not in the folder.
+# (On a GPU, some sums may be added up in another order each time, with or without a break.) `last` finds the newest
+# complete folder, `check` makes sure that its state fits the optimizer. All processes call `save_state`. With
+# accumulation, save after a step: gradients that are still being added up are not in the folder.
 
 # %% [markdown]
 # ## Going deeper: two traps of torch's Adafactor
