@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
+import types
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median, quantiles
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 MIB = 2**20
@@ -35,3 +41,19 @@ def write(files: Mapping[Path, str]) -> None:
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8", newline="\n")
         print("wrote", path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else path.name)
+
+
+@cache
+def timm_adafactor() -> type[Any] | None:
+    """timm's Adafactor, or None where timm is not installed. It is loaded from its own file: all of timm wants
+    torchvision, which the course does without.
+    """
+    spec = find_spec("timm")
+    if spec is None or spec.submodule_search_locations is None:
+        return None
+    folder = spec.submodule_search_locations[0]
+    for name, path in (("timm", folder), ("timm.optim", f"{folder}/optim")):
+        package = types.ModuleType(name)
+        package.__path__ = [path]
+        sys.modules[name] = package
+    return importlib.import_module("timm.optim.adafactor").Adafactor

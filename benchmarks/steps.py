@@ -23,7 +23,7 @@ import torch
 from matplotlib.figure import Figure
 from torch.nn import Parameter
 
-from _common import MIB, ROOT, write
+from _common import MIB, ROOT, timm_adafactor, write
 from course_lib import figures, memory, meter, step_needs, step_time, tasks
 from course_lib.adafactor import Adafactor
 from course_lib.figures import COLORS
@@ -31,9 +31,11 @@ from course_lib.step_needs import ADAMW_8BIT, FOREACH, FUSED, OURS, TORCH, TRANS
 
 WHOLE = "Adafactor, ours, whole matrices"
 OURS_SCALED, TRANSFORMERS_SCALED = "Adafactor, ours, its defaults", "Adafactor, transformers, its defaults"
+TIMM = "Adafactor, timm"  # measured where it is installed
 STREAM = "stream"
 PASSES = step_time.PASSES | {
     WHOLE: step_time.ADAFACTOR_PASSES,
+    TIMM: step_time.ADAFACTOR_PASSES,
     OURS_SCALED: step_time.SCALED_ADAFACTOR_PASSES,
     TRANSFORMERS_SCALED: step_time.SCALED_ADAFACTOR_PASSES,
 }
@@ -118,6 +120,8 @@ def optimizer(name: str, parameters: list[Parameter]) -> torch.optim.Optimizer:
     """One of ``NAMES``. Rates are so small that the parameters stay what they are."""
     from transformers.optimization import Adafactor as Theirs
 
+    if name == TIMM:
+        return timm_adafactor()(parameters, lr=step_needs.RATE)
     if name == OURS_SCALED:
         return Adafactor(parameters)
     if name == TRANSFORMERS_SCALED:
@@ -164,9 +168,10 @@ def measure(title: str, make: Callable[[], list[Parameter]], names: Sequence[str
 def measure_all(sets: Mapping[str, Callable[[], list[Parameter]]], rounds: int) -> list[Row]:
     """All sets of parameters, one after the other."""
     rows = []
+    names = (*NAMES, TIMM) if timm_adafactor() else NAMES
     for title, make in sets.items():
         print(f"{title} …", flush=True)
-        rows += measure(title, make, NAMES, rounds)
+        rows += measure(title, make, names, rounds)
         gc.collect()
     return rows
 
@@ -183,9 +188,10 @@ def growth(sides: Sequence[int], rounds: int) -> list[Row]:
 
 def about() -> dict[str, Any]:
     """When, where and with what."""
+    timm = ("timm",) if timm_adafactor() else ()
     return {
         "date": date.today().isoformat(),
-        **{name: version(name) for name in ("torch", "transformers", "bitsandbytes")},
+        "versions": ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "bitsandbytes", *timm)),
         "python": platform.python_version(),
         "processor": f"{platform.machine()} with {torch.backends.cpu.get_cpu_capability()}",
         "threads": torch.get_num_threads(),
@@ -220,18 +226,18 @@ def as_markdown(facts: Mapping[str, Any], rows: Sequence[Row], grown: Sequence[R
     lines = [
         "# The time of an optimizer's step",
         "",
-        f"Written by `make bench` on {facts['date']}, with torch {facts['torch']}, transformers "
-        f"{facts['transformers']}, bitsandbytes",
-        f"{facts['bitsandbytes']} and Python {facts['python']}, on {facts['processor']}; threads: {facts['threads']}.",
+        f"Written by `make bench` on {facts['date']}, with {facts['versions']}",
+        f"and Python {facts['python']}, on {facts['processor']}; threads: {facts['threads']}.",
         "",
         "- **Time**: of a step, over that of fused AdamW: the median of rounds in which all took turns, in brackets",
-        "  for the quartiles of its own times.",
+        "  for the quartiles of its own times. **ms**: the median itself.",
         "- **Floor**: the least time for its passes over memory (fused AdamW 7, Adafactor 5, with RMS scaling 6), at",
         "  the bandwidth of `x += a * y * z` in the same rounds. The column: how many times as long the step takes.",
         "  Parameters that fit the processor's cache can fall below 1, and small tensors stay far above.",
         "- **State, added**: MiB between two steps, and on top of that within one, by torch's memory tracker; what",
         "  bitsandbytes makes inside its step is not seen.",
-        "- Adafactor has Trainer's settings; torch's class always scales by RMS(X), as the rows with defaults do.",
+        "- Adafactor has Trainer's settings; torch's class always scales by RMS(X), as the rows with defaults do;",
+        "  timm's does not, with a given rate.",
         "",
     ]
     for title in dict.fromkeys(row.parameters for row in rows):
@@ -239,14 +245,15 @@ def as_markdown(facts: Mapping[str, Any], rows: Sequence[Row], grown: Sequence[R
         lines += [
             f"## {title[0].upper()}{title[1:]}: {mine[0].numbers:,} parameters",
             "",
-            "| | time | over its floor | state, MiB | added, MiB |",
-            "|---|---:|---:|---:|---:|",
+            "| | time | ms | over its floor | state, MiB | added, MiB |",
+            "|---|---:|---:|---:|---:|---:|",
         ]
         base = next(row.seconds for row in mine if row.optimizer == FUSED)
         for row in mine:
             low, high = (seconds / base for seconds in row.quartiles)
             lines.append(
-                f"| {row.optimizer} | {row.ratio:.2f} ({low:.2f} to {high:.2f}) | {row.seconds / row.floor:.2f} | "
+                f"| {row.optimizer} | {row.ratio:.2f} ({low:.2f} to {high:.2f}) | {1e3 * row.seconds:,.1f} | "
+                f"{row.seconds / row.floor:.2f} | "
                 f"{row.state / MIB:,.2f} | {row.added / MIB:,.2f} |"
             )
         lines.append("")
@@ -296,13 +303,13 @@ def main() -> None:
         sets = {"convolutions": lambda: [Parameter(torch.randn(64, 3, 7, 7))], "matrix": embedding_like}
         print(as_markdown(about(), measure_all(sets, 2), growth(SIDES[:2], 2)))
         return
-    rows, grown = measure_all(SETS, ROUNDS), growth(SIDES, ROUNDS)
+    facts, rows, grown = about(), measure_all(SETS, ROUNDS), growth(SIDES, ROUNDS)
     folder = ROOT / "benchmarks" / "results"
     picture = io.StringIO()
     draw(rows, grown).savefig(picture, format="svg", metadata={"Date": None, "Creator": None})
     files: dict[Path, str] = {
         folder / "steps.csv": as_csv([*rows, *grown]),
-        folder / "steps.md": as_markdown(about(), rows, grown),
+        folder / "steps.md": as_markdown(facts, rows, grown),
         folder / "steps.svg": picture.getvalue(),
     }
     write(files)

@@ -8,7 +8,6 @@ is complete only after the one before: the averages, then the root mean square o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -17,9 +16,11 @@ from torch import Tensor
 from course_lib.averages import adafactor_beta2
 
 
-def fits_blocks(p: Tensor) -> bool:
-    """Whether ``p`` and its gradient can be walked in blocks: matrices on a CPU, row after row in memory."""
-    return p.device.type == "cpu" and p.ndim >= 2 and p.is_contiguous() and p.grad.is_contiguous()
+def fits_blocks(p: Tensor, smallest: int) -> bool:
+    """Whether ``p`` can be walked in blocks: matrices on a CPU, row after row in memory, of more than ``smallest``."""
+    if p.device.type != "cpu" or p.ndim < 2 or p.shape[-2:].numel() <= smallest:
+        return False
+    return p.is_contiguous() and p.grad.is_contiguous()
 
 
 def update_in_blocks(
@@ -37,63 +38,70 @@ def update_in_blocks(
     """
     R, C = state["exp_avg_sq_row"], state["exp_avg_sq_col"]
     n, m = p.shape[-2:]
-    X, G = p.view(-1, n, m), p.grad.view(-1, n, m)
-    blocks = list(_blocks(*X.shape, block_size))
-    work, spare = (torch.empty(X[blocks[0]].numel(), dtype=R.dtype) for _ in range(2))
+    sizes = _sizes(n, block_size // m) * (R.numel() // n)
+    X, G = p.view(-1, m).split(sizes), p.grad.view(-1, m).split(sizes)
+    # Work space for one block. Numbers of fewer bits than the averages have are copied before they are computed with.
+    work, *copies = (torch.empty(max(sizes), m, dtype=R.dtype) for _ in range(1 if p.dtype == R.dtype else 3))
+    spaces = {size: work[:size] for size in set(sizes)}
+    room = [spaces[size] for size in sizes]
 
     # First pass: the averages of the squared gradient's rows and columns.
-    row, col = R.new_empty(len(X), n), C.new_zeros(len(X), m)
-    for block in blocks:
-        g = _in_float32(G[block], spare)
-        squared = torch.mul(g, g, out=_like(g, work))
-        torch.sum(squared, dim=-1, out=row[block])
-        col[block[0]] += squared.sum(dim=-2)
+    row, col = R.new_empty(R.numel(), 1), C.new_zeros(C.numel() // m, m)
+    each_row, each_col = row.split(sizes), _for_all_blocks(col, len(G))
+    for g, squared, row_sums, col_sums in zip(G, room, each_row, each_col, strict=True):
+        g = _copied(g, copies)
+        torch.mul(g, g, out=squared)
+        torch.sum(squared, dim=-1, keepdim=True, out=row_sums)
+        col_sums += squared.sum(dim=-2)
     weight = 1 - adafactor_beta2(t, group["decay_rate"])
-    R.lerp_((row / m + group["eps"][0]).view_as(R), weight)
-    C.lerp_((col / n + group["eps"][0]).view_as(C), weight)
+    R.lerp_(row.view_as(R).div_(m).add_(group["eps"][0]), weight)
+    C.lerp_(col.view_as(C).div_(n).add_(group["eps"][0]), weight)
 
     # Second pass: the root mean square of the update U = G r c, to clip it as a whole.
-    r = (R.mean(dim=-1, keepdim=True).sqrt() * R.rsqrt()).view(-1, n, 1)
-    c = C.rsqrt().view(-1, 1, m)
-    for block in blocks:
-        u = torch.mul(_in_float32(G[block], spare), c[block[0]], out=_like(X[block], work))
-        torch.linalg.vector_norm(u, dim=-1, out=row[block])
-    rms = torch.linalg.vector_norm(row.unsqueeze(-1) * r) / p.numel() ** 0.5
-    step_size = torch.as_tensor(rate, dtype=R.dtype)
+    r = (R.mean(dim=-1, keepdim=True).sqrt() * R.rsqrt()).view_as(row)
+    c = C.rsqrt().view_as(col)
+    each_c = _for_all_blocks(c, len(G))
+    for g, u, norms, c_ in zip(G, room, each_row, each_c, strict=True):
+        torch.mul(_copied(g, copies), c_, out=u)
+        torch.linalg.vector_norm(u, dim=-1, keepdim=True, out=norms)
+    rms = _rms(row * r, p.numel())
+    step_size = float(rate)
     if group["scale_parameter"]:
-        norms = [torch.linalg.vector_norm(_in_float32(X[block], spare)) for block in blocks]
-        rms_x = torch.linalg.vector_norm(torch.stack(norms)) / p.numel() ** 0.5
-        step_size = step_size * rms_x.clamp(min=group["eps"][1])
-    r *= -step_size / (rms / group["clip_threshold"]).clamp(min=1.0)
+        for x, norms in zip(X, each_row, strict=True):
+            torch.linalg.vector_norm(_copied(x, copies), dim=-1, keepdim=True, out=norms)
+        step_size *= max(_rms(row, p.numel()), group["eps"][1])
+    r *= -step_size / max(rms / group["clip_threshold"], 1.0)
+    # For a row and a column of zeros r c is huge. It has to stay finite, as it is multiplied by zero.
+    r.clamp_(min=torch.finfo(r.dtype).min / 2 / max(c.amax().item(), 1.0))
 
-    # Third pass, backwards: the step. The last block's u is still in the work space.
-    for k, block in enumerate(reversed(blocks)):
-        u = _like(X[block], work)
-        if k:
-            torch.mul(_in_float32(G[block], spare), c[block[0]], out=u)
-        x = _in_float32(X[block], spare)
+    # Third pass: the step.
+    for g, x, rc, r_, c_ in zip(G, X, room, r.split(sizes), each_c, strict=True):
+        torch.mul(r_, c_, out=rc)
+        new = _copied(x, copies[1:])
         if group["weight_decay"]:
-            x *= 1 - group["weight_decay"] * step_size
-        x.addcmul_(u, r[block])
-        if x.dtype != p.dtype:
-            X[block] = x
+            new *= 1 - group["weight_decay"] * step_size
+        new.addcmul_(_copied(g, copies), rc)
+        if copies:
+            x.copy_(new)
 
 
-def _blocks(matrices: int, n: int, m: int, size: int) -> Iterator[tuple[slice, slice]]:
-    """Which matrices and which of their rows: several whole matrices at a time, or several rows of one."""
-    if n * m <= size:
-        together = size // (n * m)
-        yield from ((slice(i, i + together), slice(None)) for i in range(0, matrices, together))
-    else:
-        rows = max(1, size // m)
-        yield from ((slice(i, i + 1), slice(j, j + rows)) for i in range(matrices) for j in range(0, n, rows))
+def _sizes(n: int, rows: int) -> list[int]:
+    """How many rows each block of a matrix of n rows has: of almost equal blocks the largest of at most ``rows``."""
+    blocks = -(-n // max(1, rows))
+    rows = -(-n // blocks)
+    return [min(rows, n - start) for start in range(0, n, rows)]
 
 
-def _like(block: Tensor, space: Tensor) -> Tensor:
-    """As much of ``space`` as ``block`` has numbers, in its shape."""
-    return space[: block.numel()].view(block.shape)
+def _for_all_blocks(vectors: Tensor, blocks: int) -> list[Tensor]:
+    """One vector for each matrix, as one for each of all the blocks."""
+    return [vector for vector in vectors for _ in range(blocks // len(vectors))]
 
 
-def _in_float32(block: Tensor, space: Tensor) -> Tensor:
-    """The block itself, or a copy in ``space`` if it has fewer bits."""
-    return block if block.dtype == space.dtype else _like(block, space).copy_(block)
+def _copied(block: Tensor, spaces: list[Tensor]) -> Tensor:
+    """A copy of the block in the first of the spaces; the block itself if there is none."""
+    return spaces[0][: len(block)].copy_(block) if spaces else block
+
+
+def _rms(x: Tensor, numbers: int) -> float:
+    """The root mean square of so many numbers, whose squares sum up to those of ``x``."""
+    return torch.linalg.vector_norm(x).item() / numbers**0.5

@@ -121,7 +121,7 @@ class Adafactor(torch.optim.Optimizer):
                     "Adafactor needs dense gradients, but one is sparse. Build the embedding with sparse=False."
                 )
             for t, alike in self._stacks(trained):
-                if self.block_size and alike[0].numel() > SMALL and fits_blocks(alike[0]):
+                if self.block_size and fits_blocks(alike[0], SMALL):
                     update_in_blocks(alike[0], self.state[alike[0]], t, _rate(group, t), group, self.block_size)
                 else:
                     self._update(alike, t, group)

@@ -5,7 +5,12 @@ Tests marked ``gpu`` are skipped where there is no CUDA GPU.
 
 import os
 
+import hypothesis
 import pytest
+
+# A busy machine draws examples slowly, which says nothing about what is tested.
+hypothesis.settings.register_profile("busy", suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("busy")
 
 os.environ["COURSE_TIER"] = "small"
 os.environ["MPLBACKEND"] = "Agg"

@@ -336,6 +336,18 @@ def test_rows_and_gradients_of_zeros_stay_finite(options, dtype):
             assert torch.equal(got[1], x[1].to(dtype)) and (got[0, :2] != x[0, :2].to(dtype)).all()
 
 
+def test_a_row_and_a_column_of_zeros_beside_huge_gradients():
+    """There the factors of row and column are huge, too: their product overflows in float32."""
+    g = normal((4, 3)) * 1e15
+    g[1] = 0
+    g[:, 2] = 0
+    x = normal((4, 3))
+    got, _ = run(x, [g, g], dtype=torch.float32, **TRAINER)
+    exact, _ = run(x, [g, g], **TRAINER)
+    close(got, exact, rtol=1e-5, atol=0)
+    assert torch.equal(got[1], x[1].float()) and torch.equal(got[:, 2], x[:, 2].float())
+
+
 ENTRY = st.just(0.0) | st.floats(1e-20, 1e15).map(lambda x: float(torch.tensor(x, dtype=torch.float32)))
 ENTRIES = st.builds(lambda magnitude, sign: sign * magnitude, ENTRY, st.sampled_from([-1.0, 1.0]))
 
